@@ -54,7 +54,9 @@ def _retry_uncertain(stack: ExitStack) -> None:
 
     stack.enter_context(patch.object(result_validation.AttemptOutcome, original.__name__, outcome))
     stack.enter_context(
-        patch.object(retries, retries._how.__name__, lambda _, told: None if told["outcome"] == "returned" else "send")
+        patch.object(
+            retries, retries._retry_method.__name__, lambda _, told: None if told["outcome"] == "returned" else "send"
+        )
     )
 
 
@@ -255,7 +257,7 @@ def _resend_lost(stack: ExitStack) -> None:
 
 def _free_if_unknown(stack: ExitStack) -> None:
     """A call of a model whose usage is not known costs nothing."""
-    stack.enter_context(patch.object(gateway, gateway._settled.__name__, lambda *_: (0, True)))
+    stack.enter_context(patch.object(gateway, gateway._settled_cost.__name__, lambda *_: (0, True)))
 
 
 def _route_unspent(stack: ExitStack) -> None:

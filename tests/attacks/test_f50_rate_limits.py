@@ -169,7 +169,7 @@ def test_streams_leave_connections_to_requests_and_to_other_tenants(
             opened.close()
             server.should_exit = True
             served.result(30)
-    assert face.api.state.streams._taken.total() == 0
+    assert face.api.state.streams._taken_by_tenant.total() == 0
 
 
 def test_a_server_has_more_connections_than_streams_and_more_streams_than_one_tenant() -> None:

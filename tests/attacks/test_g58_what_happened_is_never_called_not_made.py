@@ -40,7 +40,7 @@ from contextos.frameworks.offers import answer_text
 from contextos.frameworks.openai_agents import gate_tools
 from contextos.frameworks.pydantic_ai import GateToolset
 from contextos.server.mcp.answers import call_result
-from contextos.server.routes.sessions import _answered
+from contextos.server.routes.sessions import _call_document
 from contextos.service.views import CallDocument
 from contextos.testing import in_memory
 from tests.servers.adapters import adapter_of
@@ -476,7 +476,7 @@ async def in_mcp(gate: Any) -> str:
 
 
 async def over_http(gate: Any) -> str:
-    document = CallDocument.model_validate_json(_answered(gate.answer).model_dump_json(exclude_defaults=True))
+    document = CallDocument.model_validate_json(_call_document(gate.answer).model_dump_json(exclude_defaults=True))
     assert document.status == ("failed" if gate.answer.error else "done")
     assert answer_of(document) == gate.answer
     return answer_text(answer_of(document))  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def test_a_run_that_somebody_may_not_see_is_not_there(face: HttpFace, plain: str
 def test_a_link_is_shown_to_the_roles_that_open_it(face: HttpFace, plain: str) -> None:
     for person, is_shown in ((REQUESTER, False), (OPERATOR, True)):
         text = face.page(f"/runs/{plain}", person).text
-        assert ("/console/ask/facts.list?subject=" in text) is is_shown
+        assert ("/console/facts?subject=" in text) is is_shown
         for address in set(re.findall(r'href="(/(?:console/(?:ask|runs/[a-z0-9_]+/)|v1/)[^"]*)"', text)):
             if address.startswith("/console"):
                 page = face.page(address.removeprefix("/console").replace("&amp;", "&"), person)

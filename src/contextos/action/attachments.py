@@ -37,8 +37,8 @@ async def fetch_attachment(
         max_bytes = MAX_TEXT_BYTES if is_text else MAX_ATTACHMENT_BYTES
         file = await port.fetch(tenant_id, wanted.uri, max_bytes, trace)
     except InvalidInput as error:
-        first = error.problems[0]
-        return failed(wanted, "missing_evidence", f"{first.detail}; {first.remedy}")
+        problem = error.problems[0]
+        return failed(wanted, "missing_evidence", f"{problem.detail}; {problem.remedy}")
     except Unavailable as error:
         detail = f"attachment `{wanted.artifact_id}` cannot be fetched now: {error}"
         raise Unavailable(error.dependency, detail, retry_after_ms=error.retry_after_ms) from None
@@ -46,12 +46,12 @@ async def fetch_attachment(
         return failed(wanted, "missing_evidence", "its bytes have another digest; send that of the file")
     if _essence(file.media_type) != _essence(wanted.media_type):
         return failed(wanted, "missing_evidence", "its server states another media type; send that of the file")
-    fetched = {**_named(wanted), "size_bytes": len(file.content)}
+    body = {**_reference_fields(wanted), "size_bytes": len(file.content)}
     if not is_text:
         # Only the digest of the file is kept.
-        return fetched
+        return body
     try:
-        return {**fetched, "text": file.content.decode()}
+        return {**body, "text": file.content.decode()}
     except UnicodeDecodeError:
         detail = "it is no UTF-8, although its media type is a text; send the media type of the file"
         return failed(wanted, "unsafe_output", detail)
@@ -60,12 +60,12 @@ async def fetch_attachment(
 def failed(wanted: Attachment, code: FailureCode, detail: str) -> dict[str, Any]:
     """Return the body of `attachment.fetched` for an attachment that cannot be used."""
     failure = Failure(code=code, detail=f"attachment `{wanted.artifact_id}`: {detail}")
-    return {**_named(wanted), "failure": failure.to_json()}
+    return {**_reference_fields(wanted), "failure": failure.to_json()}
 
 
-def _named(wanted: Attachment) -> dict[str, Any]:
-    ref = attachment_ref(wanted.artifact_id, f"sha256:{wanted.sha256}")
-    return {"evidence_ref": ref, "media_type": wanted.media_type}
+def _reference_fields(attachment: Attachment) -> dict[str, Any]:
+    ref = attachment_ref(attachment.artifact_id, f"sha256:{attachment.sha256}")
+    return {"evidence_ref": ref, "media_type": attachment.media_type}
 
 
 def _essence(media_type: str) -> str:

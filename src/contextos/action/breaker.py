@@ -56,7 +56,7 @@ def admit_call(circuit: Circuit, limits: AdmissionLimits, now_us: int) -> Circui
     # A clock that was set back must not keep the circuit open for longer than the cool-down.
     if 0 < circuit.retry_at_us - now_us <= cool_down_us:
         return None
-    return _moved(circuit, "half_open", now_us, now_us + cool_down_us)
+    return _change_state(circuit, "half_open", now_us, now_us + cool_down_us)
 
 
 def after_reply(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
@@ -68,7 +68,7 @@ def after_reply(circuit: Circuit, began_at: int, now_us: int) -> Circuit:
         return circuit
     if circuit.state == "closed":
         return replace(circuit, failures=0)
-    return replace(_moved(circuit, "closed", now_us, 0), failures=0)
+    return replace(_change_state(circuit, "closed", now_us, 0), failures=0)
 
 
 def after_failure(circuit: Circuit, limits: AdmissionLimits, began_at: int, now_us: int) -> Circuit:
@@ -81,10 +81,10 @@ def after_failure(circuit: Circuit, limits: AdmissionLimits, began_at: int, now_
     counted = replace(circuit, failures=circuit.failures + 1)
     if circuit.state == "closed" and counted.failures < limits.breaker_failures_in_a_row:
         return counted
-    return _moved(counted, "open", now_us, now_us + limits.breaker_cool_down_ms * 1_000)
+    return _change_state(counted, "open", now_us, now_us + limits.breaker_cool_down_ms * 1_000)
 
 
-def _moved(circuit: Circuit, state: CircuitState, now_us: int, retry_at_us: int) -> Circuit:
+def _change_state(circuit: Circuit, state: CircuitState, now_us: int, retry_at_us: int) -> Circuit:
     return Circuit(state, circuit.failures, now_us, retry_at_us, circuit.changes + 1)
 
 
@@ -109,7 +109,7 @@ class CircuitBreakers:
             after = admit_call(before, self.limits, now_us)
             if after is None:
                 return before, False, False
-            self._keep(key, after)
+            self._store(key, after)
             return after, True, after.changes != before.changes
 
     def open_until_us(self, key: CircuitKey, now_us: int) -> int:
@@ -134,10 +134,10 @@ class CircuitBreakers:
                 if answer
                 else after_failure(before, self.limits, began_at, now_us)
             )
-            self._keep(key, after)
+            self._store(key, after)
             return after, after.changes != before.changes
 
-    def _keep(self, key: CircuitKey, circuit: Circuit) -> None:
+    def _store(self, key: CircuitKey, circuit: Circuit) -> None:
         # A closed circuit that has changed is kept too, to recognise reports of calls from before its last change.
         if circuit == _FRESH:
             self._circuits.pop(key, None)

@@ -39,29 +39,29 @@ class SharedYield:
     """
 
     leave: Callable[[], AbstractAsyncContextManager[YieldedTurn]]
-    _out: int = 0
+    _open_calls: int = 0
     _returning: bool = False
-    _away: AbstractAsyncContextManager[YieldedTurn] | None = None
+    _yielded: AbstractAsyncContextManager[YieldedTurn] | None = None
     _turn: YieldedTurn = field(default_factory=YieldedTurn)
 
     async def begin(self) -> bool:
         """Count one more call. Returns False, and counts nothing, if the run is already waiting to get a turn back."""
         if self._returning:
             return False
-        self._out += 1
-        if self._away is None:
-            self._away = self.leave()
-            self._turn = await self._away.__aenter__()
+        self._open_calls += 1
+        if self._yielded is None:
+            self._yielded = self.leave()
+            self._turn = await self._yielded.__aenter__()
         return True
 
     async def end(self, *error: Any) -> int:
         """Count one call less; after the last one, wait for a turn. Returns the time waited, in microseconds."""
-        self._out -= 1
-        if self._out or self._away is None:
+        self._open_calls -= 1
+        if self._open_calls or self._yielded is None:
             return 0
-        away, self._away, self._returning = self._away, None, True
+        yielded, self._yielded, self._returning = self._yielded, None, True
         try:
-            await away.__aexit__(*error)
+            await yielded.__aexit__(*error)
         finally:
             self._returning = False
         return self._turn.waited_us
@@ -111,8 +111,8 @@ class OutboundPath:
         key, now_us = (self.tenant_id, adapter_id, capability), self.clock.now_us()
         circuit, admitted, changed = self.breakers.admit(key, now_us)
         if not admitted:
-            left_ms = max(1, -(-(circuit.retry_at_us - now_us) // 1_000))
-            raise CircuitOpen(f"{adapter_id}.{capability}", circuit.retry_at_us, left_ms)
+            retry_after_ms = max(1, -(-(circuit.retry_at_us - now_us) // 1_000))
+            raise CircuitOpen(f"{adapter_id}.{capability}", circuit.retry_at_us, retry_after_ms)
         if changed:
             await self._publish(key, circuit)
             if now_us <= not_after_us < self.clock.now_us():
@@ -152,9 +152,9 @@ class OutboundPath:
         # A failure to write must not lose the call's outcome; the next change writes the circuit again.
         with suppress(Conflict, Unavailable):
             document_key = circuit_key(key[1], key[2])
-            known = await BREAKERS.one(self.store, document_key)
+            stored = await BREAKERS.one(self.store, document_key)
             body = circuit_document(key, circuit, self.process)
-            write = BREAKERS.write(document_key, known.version if known else 0, body)
+            write = BREAKERS.write(document_key, stored.version if stored else 0, body)
             await self.store.commit(Batch(run=CONTROL, writes=(write,)))
 
 
@@ -180,17 +180,17 @@ class BreakerAdapter:
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         call = partial(self.adapter.call, capability, args, context)
-        return await self._admitted(
+        return await self._call(
             capability, context, partial(self.path.foreign.call, self.adapter_id, capability, context, call)
         )
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
         call = partial(self.adapter.lookup, capability, idempotency_key, context)
-        return await self._admitted(
+        return await self._call(
             capability, context, partial(self.path.foreign.lookup, self.adapter_id, capability, context, call)
         )
 
-    async def _admitted(self, capability: str, context: CallContext, call: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+    async def _call(self, capability: str, context: CallContext, call: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
         """Make a call if the circuit breaker admits it. The run gives up its turn meanwhile. The outcome is reported to
         the circuit before the run waits for its next turn.
         """

@@ -45,67 +45,69 @@ def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence
     'is not of the type "integer"'
     """
     keyword = str(rule[-1]) if rule else "schema"
-    holder, stated = _found(schema, rule[:-1]), _found(schema, rule)
-    if keyword == "required" and isinstance(holder, Mapping) and isinstance(stated, list):
-        given = _found(value, at)
-        lacking = [name for name in stated if not isinstance(given, Mapping) or name not in given]
-        named = holder.get("properties", {})
-        return "lacks " + _listed((f"`{name}`{_expected(named.get(name))}" for name in lacking), " and ")
-    if keyword == "enum" and isinstance(stated, list):
-        return f"is not one of {_values(stated)}"
+    parent, limit = _value_at(schema, rule[:-1]), _value_at(schema, rule)
+    if keyword == "required" and isinstance(parent, Mapping) and isinstance(limit, list):
+        target = _value_at(value, at)
+        missing = [name for name in limit if not isinstance(target, Mapping) or name not in target]
+        properties = parent.get("properties", {})
+        return "lacks " + _join_names((f"`{name}`{_expectation(properties.get(name))}" for name in missing), " and ")
+    if keyword == "enum" and isinstance(limit, list):
+        return f"is not one of {_shown(limit)}"
     if keyword == "type":
-        return f"is not of the type {_values(stated if isinstance(stated, list) else [stated])}"
-    if keyword in ("additionalProperties", "unevaluatedProperties") and isinstance(holder, Mapping) and stated is False:
-        known, given = holder.get("properties", {}), _found(value, at)
-        named = _listed((f"`{name}`" for name in known), ", ") or "none"
-        unknown = [name for name in given if name not in known] if isinstance(given, Mapping) else []
-        near = [one for name in unknown if (one := nearest_name(name[:200], known))]
-        meant = f" (did you mean {_listed((f'`{one}`' for one in dict.fromkeys(near)), ' and ')}?)" if near else ""
-        names = f"{len(unknown)} names that are" if len(unknown) > 1 else "a name that is"
-        return f"has {names} not defined{meant}; those that are: {named}" + ("" if near else "; leave out any other")
-    if keyword == "pattern" and isinstance(stated, str):
-        return f"does not have the form{_form(stated)}"
-    if keyword in _LIMITS and isinstance(stated, str | int | float):
-        return _LIMITS[keyword].format(_values([stated]))
+        return f"is not of the type {_shown(limit if isinstance(limit, list) else [limit])}"
+    if keyword in ("additionalProperties", "unevaluatedProperties") and isinstance(parent, Mapping) and limit is False:
+        properties, target = parent.get("properties", {}), _value_at(value, at)
+        defined = _join_names((f"`{name}`" for name in properties), ", ") or "none"
+        unknown = [name for name in target if name not in properties] if isinstance(target, Mapping) else []
+        similar = [f"`{similar_name}`" for name in unknown if (similar_name := nearest_name(name[:200], properties))]
+        hint = f" (did you mean {_join_names(dict.fromkeys(similar), ' and ')}?)" if similar else ""
+        subject = f"{len(unknown)} names that are" if len(unknown) > 1 else "a name that is"
+        advice = "" if similar else "; leave out any other"
+        return f"has {subject} not defined{hint}; those that are: {defined}{advice}"
+    if keyword == "pattern" and isinstance(limit, str):
+        return f"does not have the form{_form_shown(limit)}"
+    if keyword in _LIMITS and isinstance(limit, str | int | float):
+        return _LIMITS[keyword].format(_shown([limit]))
     if keyword in _OTHERS:
         return _OTHERS[keyword]
-    if keyword in ("anyOf", "oneOf") and isinstance(stated, list) and all(map(_wanted, stated)):
-        how = "has to fit exactly one of" if keyword == "oneOf" else "fits none of"
-        return f"{how}: {_listed(map(_wanted, stated), '; or ')}"
-    shown = f" ({_values([stated])})" if isinstance(stated, str | int | float) and stated is not False else ""
-    return f"does not satisfy `{'/'.join(map(str, rule)) or keyword}`{shown}"
+    if keyword in ("anyOf", "oneOf") and isinstance(limit, list) and all(map(_alternative, limit)):
+        condition = "has to fit exactly one of" if keyword == "oneOf" else "fits none of"
+        return f"{condition}: {_join_names(map(_alternative, limit), '; or ')}"
+    suffix = f" ({_shown([limit])})" if isinstance(limit, str | int | float) and limit is not False else ""
+    return f"does not satisfy `{'/'.join(map(str, rule)) or keyword}`{suffix}"
 
 
-def _expected(schema: Any) -> str:
+def _expectation(schema: Any) -> str:
     """Return what a schema expects, in parentheses: its allowed values, or its type and bounds."""
     if not isinstance(schema, Mapping):
         return ""
     if isinstance(allowed := schema.get("enum"), list):
-        return f" (one of {_values(allowed)})"
+        return f" (one of {_shown(allowed)})"
     if "const" in schema:
-        return f" (only {_values([schema['const']])})"
+        return f" (only {_shown([schema['const']])})"
     bounds = {name: schema[name] for name in _BOUNDS if name in schema and schema[name] not in (MAX_COUNT, -MAX_COUNT)}
     parts = [
-        f"form{_form(bound)}" if name == "pattern" else f"{name} {_values([bound])}" for name, bound in bounds.items()
+        f"form{_form_shown(bound)}" if name == "pattern" else f"{name} {_shown([bound])}"
+        for name, bound in bounds.items()
     ]
     kind = schema.get("type")
     kinds = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind) if kind else ""
     return f" ({', '.join([kinds, *parts] if kinds else parts)})" if kinds or parts else ""
 
 
-def _wanted(branch: Any) -> str:
+def _alternative(branch: Any) -> str:
     """Return what one of several alternatives expects, with its required members; empty if it states nothing."""
     if not isinstance(branch, Mapping):
         return ""
-    named, needed = branch.get("properties", {}), branch.get("required", ())
-    members = [f"`{name}`{_expected(named.get(name))}" for name in needed]
-    kind = _expected(branch).removeprefix(" (").removesuffix(")")
+    properties, required = branch.get("properties", {}), branch.get("required", ())
+    members = [f"`{name}`{_expectation(properties.get(name))}" for name in required]
+    kind = _expectation(branch).removeprefix(" (").removesuffix(")")
     return (f"{kind or 'an object'} with " if members else kind) + " and ".join(members)
 
 
-def _form(pattern: str) -> str:
+def _form_shown(pattern: str) -> str:
     example = pattern_example(pattern)
-    return f" `{_short(pattern)}`" + (f", such as `{example}`" if example else "")
+    return f" `{_shorten(pattern)}`" + (f", such as `{example}`" if example else "")
 
 
 def in_words(place: Sequence[str | int]) -> str:
@@ -114,24 +116,24 @@ def in_words(place: Sequence[str | int]) -> str:
     >>> in_words(["lines", 0, "price"])
     '`price` of entry 1 of `lines`'
     """
-    return " of ".join(f"entry {one + 1}" if isinstance(one, int) else f"`{one[:80]}`" for one in reversed(place))
+    return " of ".join(f"entry {part + 1}" if isinstance(part, int) else f"`{part[:80]}`" for part in reversed(place))
 
 
-def _values(values: Iterable[Any]) -> str:
-    return _listed((_short(canonical(one).decode()) for one in values), ", ")
+def _shown(values: Iterable[Any]) -> str:
+    return _join_names((_shorten(canonical(value).decode()) for value in values), ", ")
 
 
-def _listed(names: Iterable[str], joint: str) -> str:
-    every = [_short(name) if len(name) > 8 * MAX_VALUE_SHOWN_CHARS else name for name in names]
-    more = f"{joint}{len(every) - MAX_ALTERNATIVES_SHOWN} more" if len(every) > MAX_ALTERNATIVES_SHOWN else ""
-    return joint.join(every[:MAX_ALTERNATIVES_SHOWN]) + more
+def _join_names(names: Iterable[str], joint: str) -> str:
+    texts = [_shorten(name) if len(name) > 8 * MAX_VALUE_SHOWN_CHARS else name for name in names]
+    suffix = f"{joint}{len(texts) - MAX_ALTERNATIVES_SHOWN} more" if len(texts) > MAX_ALTERNATIVES_SHOWN else ""
+    return joint.join(texts[:MAX_ALTERNATIVES_SHOWN]) + suffix
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_VALUE_SHOWN_CHARS else text[:MAX_VALUE_SHOWN_CHARS] + "…"
 
 
-def _found(document: Any, path: Sequence[str | int]) -> Any:
+def _value_at(document: Any, path: Sequence[str | int]) -> Any:
     """Return the value at a path, or None if the path does not lead to one, as where it passes through a `$ref`."""
     for part in path:
         if isinstance(document, Mapping):

@@ -1,4 +1,4 @@
-"""Call foreign code behind the `Adapter` port, and turn whatever it does into what the port promises (ADR 0008).
+"""Call foreign code behind the `Adapter` port, and turn its results and exceptions into those of the port (ADR 0008).
 
 An adapter can be a class of the user's own. It can raise anything, hang, or answer something that is not a reply. A
 fault in a write is a `LostReply`, because nobody knows whether the write happened; a fault in a read is `Unavailable`.
@@ -76,9 +76,9 @@ class ForeignFaults(AbstractContextManager[Any]):
         if kind is None or not issubclass(kind, Exception | SystemExit | KeyboardInterrupt):
             return None
         fault = cast(BaseException, error)
-        if kind in self._passing and self._is_short(fault):
+        if kind in self._passing and self._has_short_texts(fault):
             # The text of the exception goes into records, the list of dead letters, and answers to callers.
-            fault.args = tuple(without_secrets(said.encode(errors="replace").decode()) for said in fault.args)
+            fault.args = tuple(without_secrets(text.encode(errors="replace").decode()) for text in fault.args)
             return None
         if issubclass(kind, Unavailable) and Unavailable in self._passing:
             raise Unavailable(self._adapter_id, f"`{self._capability}`: it raised `{kind.__name__}`") from fault
@@ -105,8 +105,8 @@ class ForeignFaults(AbstractContextManager[Any]):
         detail = f"`{self._adapter_id}.{self._capability}` may have happened: {why}; look before it is sent again"
         raise LostReply(detail) from cause
 
-    def _is_short(self, fault: BaseException) -> bool:
-        return all(isinstance(said, str) and len(said) <= MAX_TEXT_CHARS // 2 for said in fault.args)
+    def _has_short_texts(self, fault: BaseException) -> bool:
+        return all(isinstance(text, str) and len(text) <= MAX_TEXT_CHARS // 2 for text in fault.args)
 
     def _fields(self) -> dict[str, str]:
         return {
@@ -167,29 +167,29 @@ def checked_reply(reply: AdapterReply) -> AdapterReply:
     """Return a validated copy of a reply, which is used instead of the reply. A reply can be made without validation,
     be changed afterwards, or be of a class that answers differently each time. Raises whatever foreign values raise.
     """
-    stated = dict(vars(reply))
+    fields = dict(vars(reply))
     for name in ("error", "withheld"):
-        stated[name] = None if stated[name] is None else dict(vars(stated[name]))
-    stated["artifacts"] = [dict(vars(one)) for one in stated["artifacts"]]
-    checked = AdapterReply.model_validate(stated)
+        fields[name] = None if fields[name] is None else dict(vars(fields[name]))
+    fields["artifacts"] = [dict(vars(artifact)) for artifact in fields["artifacts"]]
+    checked = AdapterReply.model_validate(fields)
     if checked.mutations or checked.error or checked.withheld or checked.artifacts:
-        said = [one and one.to_json() for one in (checked.error, checked.withheld)]
-        made = [[one.name, one.media_type] for one in checked.artifacts]
-        canonical({"mutations": checked.mutations, "said": said, "made": made})
+        parts = [part and part.to_json() for part in (checked.error, checked.withheld)]
+        artifacts = [[artifact.name, artifact.media_type] for artifact in checked.artifacts]
+        canonical({"mutations": checked.mutations, "said": parts, "made": artifacts})
     return checked
 
 
 def describe_adapter(adapter_id: str, adapter: Adapter) -> AdapterDefinition:
     """Return the definition of an adapter. Raises `Unavailable` if the adapter does not return a definition."""
     definition: Any = None
-    with _Undescribed(adapter_id):
+    with _DescriptionFaults(adapter_id):
         definition = adapter.describe()
     if not isinstance(definition, AdapterDefinition):
         raise Unavailable(adapter_id, f"it describes itself as a `{type(definition).__name__}`, not a definition")
     return definition
 
 
-class _Undescribed(AbstractContextManager[None]):
+class _DescriptionFaults(AbstractContextManager[None]):
     """A context manager that turns any exception of `describe` into `Unavailable`. No cancellation can arrive in it."""
 
     def __init__(self, adapter_id: str) -> None:

@@ -28,8 +28,8 @@ async def is_quarantined(
         return False
 
     async def look() -> dict[str, Any] | None:
-        found = await open_incidents(quarantine_key)
-        return {"capability_id": capability.capability_id, "incidents": len(found)} if found else None
+        incidents = await open_incidents(quarantine_key)
+        return {"capability_id": capability.capability_id, "incidents": len(incidents)} if incidents else None
 
     return await journal.record_found("capability.quarantined", key, look) is not None
 

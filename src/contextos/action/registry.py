@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import jsonschema_rs
 
 from contextos.action.broken_rules import broken_rule, in_words
-from contextos.action.schema_profile import misfit_default, profile, refuse_unfilled_defaults
+from contextos.action.schema_profile import misfit_default, profile, refuse_remote, refuse_unfilled_defaults
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import SECRET_ARGUMENT
@@ -27,20 +27,16 @@ from contextos.errors import InvalidArtifact, Problem
 MAX_FAULTS_SHOWN: Final = 8
 
 
-def _refuse_volatile_nothing(name: str, definition: CapabilityDefinition) -> None:
-    """Refuse `volatile` of a tool that produces no evidence, with a place that is not a number of the output, or with a
-    tolerance that is not above 0. Raises `InvalidArtifact`.
+def _refuse_bad_volatile(name: str, definition: CapabilityDefinition) -> None:
+    """Raise `InvalidArtifact` if a tool that produces no evidence has `volatile`, or if a place in it is not a number
+    of the output or has a tolerance that is not above 0.
     """
-    for place, most in definition.volatile.items():
-        known = property_type(definition.output_schema, place.split("/")[1:]) if place.startswith("/") else None
-        if known != "number" or most <= 0 or definition.kind == "write" or not definition.produces:
-            detail = f"`volatile` of `{name}` names `{place[:80]}`: {most}"
+    for place, tolerance in definition.volatile.items():
+        value_type = property_type(definition.output_schema, place.split("/")[1:]) if place.startswith("/") else None
+        if value_type != "number" or tolerance <= 0 or definition.kind == "write" or not definition.produces:
+            detail = f"`volatile` of `{name}` names `{place[:80]}`: {tolerance}"
             remedy = "name a number of the output of a read that `produces` evidence, and a tolerance above 0"
             raise InvalidArtifact(Problem("", "bad_volatile", detail, remedy))
-
-
-def _refuse_remote(uri: str) -> NoReturn:
-    raise ValueError(f"`{uri}` is not in the schema; inline it")
 
 
 class Registry:
@@ -59,22 +55,22 @@ class Registry:
             InvalidArtifact: a schema, a default or `volatile` is not valid, or a tool is declared twice.
         """
         permitted: dict[str, tuple[Permission, ...]] = {}
-        for one in permissions:
-            name = f"{one.adapter_id}.{one.capability}"
-            permitted[name] = (*permitted.get(name, ()), one)
-        found: dict[str, Capability] = {}
+        for permission in permissions:
+            name = f"{permission.adapter_id}.{permission.capability}"
+            permitted[name] = (*permitted.get(name, ()), permission)
+        capabilities: dict[str, Capability] = {}
         for adapter in definitions:
             digest = content_address(adapter.to_json())
             for definition in adapter.capabilities:
                 name = capability_id(adapter, definition)
-                if name in found:
+                if name in capabilities:
                     raise InvalidArtifact(
                         Problem("", "duplicate", f"capability `{name}` is declared twice", "name it once")
                     )
-                found[name] = Capability(name, adapter, definition, digest, permitted.get(name, ()))
+                capabilities[name] = Capability(name, adapter, definition, digest, permitted.get(name, ()))
                 self._compile(digest, name, definition)
-                _refuse_volatile_nothing(name, definition)
-        return found
+                _refuse_bad_volatile(name, definition)
+        return capabilities
 
     def _compile(self, digest: str, name: str, definition: CapabilityDefinition) -> None:
         sides = {"input": definition.input_schema, "output": definition.output_schema}
@@ -87,15 +83,15 @@ class Registry:
             try:
                 self._validators[digest, name, side] = jsonschema_rs.Draft202012Validator(
                     schema,
-                    retriever=_refuse_remote,
+                    retriever=refuse_remote,
                     pattern_options=jsonschema_rs.RegexOptions(),
                     validate_formats=True,
                     ignore_unknown_formats=False,
                 )
             except ValueError as error:
-                why = str(error).splitlines()[0]
+                reason = str(error).splitlines()[0]
                 raise InvalidArtifact(
-                    Problem("", "bad_schema", f"`{name}` {side} schema: {why}", "correct the schema")
+                    Problem("", "bad_schema", f"`{name}` {side} schema: {reason}", "correct the schema")
                 ) from None
             if side != "output" and (misfit := misfit_default(schema)) is not None:
                 detail = f"`{name}` has a default at `{misfit[:200]}` that its own schema refuses"
@@ -111,21 +107,21 @@ class Registry:
         """
         validator = self._validators[capability.definition_digest, capability.capability_id, side]
         errors = list(islice(validator.iter_errors(value), MAX_FAULTS_SHOWN))
-        for error in errors:
-            where = pointer(error.instance_path)
-            if side == "input" and error.instance_path[:1] and error.instance_path[0] in capability.definition.secrets:
-                remedy = "call it from a session, whose agent sends the secret"
-                detail = "is a secret argument, and this is not the mark of one"
-                return Problem(where, "schema_mismatch", detail, remedy)
-            definition = capability.definition
-            schema = definition.output_schema if side == "output" else definition.input_schema
-            said = (
-                (in_words(one.instance_path), broken_rule(schema, one.schema_path, value, one.instance_path))
-                for one in errors
-            )
-            detail = "; and ".join(dict.fromkeys(f"{place or 'the call'} {what}" for place, what in said))
-            return Problem(where, "schema_mismatch", detail, f"see the {side} schema of `{capability.capability_id}`")
-        return None
+        if not errors:
+            return None
+        definition, path = capability.definition, errors[0].instance_path
+        if side == "input" and path[:1] and path[0] in definition.secrets:
+            remedy = "call it from a session, whose agent sends the secret"
+            detail = "is a secret argument, and this is not the mark of one"
+            return Problem(pointer(path), "schema_mismatch", detail, remedy)
+        schema = definition.output_schema if side == "output" else definition.input_schema
+        faults = (
+            f"{in_words(error.instance_path) or 'the call'} "
+            f"{broken_rule(schema, error.schema_path, value, error.instance_path)}"
+            for error in errors
+        )
+        remedy = f"see the {side} schema of `{capability.capability_id}`"
+        return Problem(pointer(path), "schema_mismatch", "; and ".join(dict.fromkeys(faults)), remedy)
 
 
 def _with_marks(definition: CapabilityDefinition) -> dict[str, Any]:
@@ -154,20 +150,20 @@ def surface(
     A tool is granted if the pack lists and permits it, does not prohibit it, and `withheld_from` finds no other reason
     to withhold it.
     """
-    listed = {
+    pack_tools = {
         f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities
     }
     surfaced = []
     for name in sorted(capabilities):
         capability = capabilities[name]
         definition = capability.definition
-        permissions = [one for one in capability.permissions if roles.intersection(one.roles)]
+        permissions = [permission for permission in capability.permissions if roles.intersection(permission.roles)]
         withheld = None
-        if name not in listed:
+        if name not in pack_tools:
             withheld = "not_in_pack"
         elif name in pack.tooling_layer.prohibitions:
             withheld = "prohibited"
-        elif not permissions or not all(p.allow for p in permissions):
+        elif not permissions or not all(permission.allow for permission in permissions):
             withheld = "no_permission"
         else:
             withheld = withheld_from(capability, scopes, platform, acts_for_user=acts_for_user, asked_for=asked_for)

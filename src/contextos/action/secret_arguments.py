@@ -58,7 +58,7 @@ class SecretValues:
     owner: str
     alive: Callable[[str], bool]
     _key: bytes = field(default=b"", repr=False)
-    _held: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict, repr=False)
+    _values_by_mark: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict, repr=False)
 
     def mark(self, run_id: str, tool: str, name: str, value: Any) -> str:
         """Return the mark of this value of the argument `name` of a tool, in one run."""
@@ -72,24 +72,24 @@ class SecretValues:
 
     def hold(self, run_id: str, mark: str, value: str) -> None:
         """Keep a value until it is forgotten."""
-        self._held[run_id, mark] = value
-        self._held.move_to_end((run_id, mark))
-        while len(self._held) > MAX_HELD:
-            self._held.popitem(last=False)
+        self._values_by_mark[run_id, mark] = value
+        self._values_by_mark.move_to_end((run_id, mark))
+        while len(self._values_by_mark) > MAX_HELD:
+            self._values_by_mark.popitem(last=False)
 
     def forget(self, run_id: str, args: Mapping[str, Any]) -> None:
         """Drop the values of the arguments of a call that was answered."""
         for value in args.values():
             if isinstance(value, str):
-                self._held.pop((run_id, value), None)
+                self._values_by_mark.pop((run_id, value), None)
 
     def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
         """Return the values of the secret arguments of a call, by name; None if this process does not have them all."""
         marks = {name: mark for name, mark in args.items() if is_secret_argument(mark)}
         if not marks:
             return {}
-        found = {name: self._held.get((run_id, mark)) for name, mark in marks.items()}
-        values = {name: value for name, value in found.items() if value is not None}
+        by_name = {name: self._values_by_mark.get((run_id, mark)) for name, mark in marks.items()}
+        values = {name: value for name, value in by_name.items() if value is not None}
         return values if len(values) == len(marks) else None
 
     def recorded(self, run_id: str, asked: Mapping[str, Any], before: AskedSecrets, marks: Mapping[str, Any]) -> Any:
@@ -123,17 +123,18 @@ class SecretArguments:
         secrets that another process had count, because they cannot be compared.
         """
         # An answer that the gateway refused, or an error beside mutations, is an effect too.
-        happened = {one.key.rpartition("/")[0] for one in self.account.of("tool.returned") if one.body["happened"]}
+        returned = self.account.of("tool.returned")
+        happened = {entry.key.rpartition("/")[0] for entry in returned if entry.body["happened"]}
         answers = self.account.of("call.answered")
-        done = {one.key for one in answers if one.body["status"] == "done" or one.body["step"] in happened}
-        asked = [one for one in self.account.of("call.asked") if "secrets" in one.body]
-        for one in asked:
-            by_other = one.body["secrets"]["held_by"] != asked[-1].body["secrets"]["held_by"]
-            equal = one.body["tool"] == capability.capability_id and without_secret_arguments(
-                with_defaults(capability.definition.input_schema, one.body["args"])
+        done_keys = {entry.key for entry in answers if entry.body["status"] == "done" or entry.body["step"] in happened}
+        calls = [entry for entry in self.account.of("call.asked") if "secrets" in entry.body]
+        for entry in calls:
+            by_other = entry.body["secrets"]["held_by"] != calls[-1].body["secrets"]["held_by"]
+            equal = entry.body["tool"] == capability.capability_id and without_secret_arguments(
+                with_defaults(capability.definition.input_schema, entry.body["args"])
             ) == without_secret_arguments(args)
-            if by_other and equal and one.key in done:
-                return one.key
+            if by_other and equal and entry.key in done_keys:
+                return entry.key
         return None
 
     def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
@@ -162,49 +163,49 @@ async def call_with(
     try:
         reply = await adapter.call(name, {**args, **secrets}, context)
     except (Unavailable, LostReply) as error:
-        error.args = tuple(redactor.redact(said) for said in error.args)
+        error.args = tuple(redactor.redact(text) for text in error.args)
         raise
     if reply.operation is not None:
         # The secrets could not be redacted from the result of a later look-up of the operation.
         accepted = LostReply("it was accepted and runs on, and a call with secrets is not looked up")
         accepted.accepted = True
         raise accepted
-    return _redacted_reply(reply, redactor)
+    return _redact_reply(reply, redactor)
 
 
-def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterReply:
+def _redact_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterReply:
     """Return a reply without the secrets. The code of a definition drift is kept."""
     output, mutations = redactor.redact(reply.output), redactor.redact(list(reply.mutations))
     changed: dict[str, Any] = {"output": output, "mutations": tuple(mutations)}
     if reply.artifacts:
-        made = [ToolArtifact.model_validate(redactor.redact(dict(one))) for one in reply.artifacts]
-        changed["artifacts"] = tuple(made)
+        artifacts = [ToolArtifact.model_validate(redactor.redact(dict(artifact))) for artifact in reply.artifacts]
+        changed["artifacts"] = tuple(artifacts)
     if reply.withheld is not None:
         # The pointer into an answer contains names that the server chose.
         changed["withheld"] = ToolError.model_validate(redactor.redact(reply.withheld.to_json()))
     if reply.error is not None:
-        said = {name: redactor.redact(one) for name, one in reply.error.to_json().items()}
+        error_fields = {name: redactor.redact(field) for name, field in reply.error.to_json().items()}
         for name, text in (("code", reply.error.code), ("message", reply.error.message)):
             if len(text) >= MIN_CUT_CHARS:
-                said[name] = redactor.without_part_at_end(said[name])
-        if "facts" in said:
-            said["facts"] = tuple(said["facts"])
+                error_fields[name] = redactor.without_part_at_end(error_fields[name])
+        if "facts" in error_fields:
+            error_fields["facts"] = tuple(error_fields["facts"])
         if reply.error.code == DEFINITION_DRIFT:
-            del said["code"]
-        changed["error"] = reply.error.model_copy(update=said)
+            del error_fields["code"]
+        changed["error"] = reply.error.model_copy(update=error_fields)
     return reply.model_copy(update=changed)
 
 
-def _nowhere_else(args: Mapping[str, Any], names: Sequence[str], capability: Capability) -> dict[str, Any]:
+def _mark_misplaced(args: Mapping[str, Any], names: Sequence[str], capability: Capability) -> dict[str, Any]:
     """Return the arguments of a call with a mark for each argument that the tool does not have, and for each other
     argument that contains a secret of the call: it can be a secret at a wrong place. Such a mark refuses the call.
     """
-    known = capability.definition.input_schema.get("properties", {})
+    properties = capability.definition.input_schema.get("properties", {})
     secrets = [args[name] for name in names if isinstance(args[name], str) and args[name]]
     redact = SecretRedactor(secrets, MIN_SECRET_ARGUMENT_CHARS).redact
     return {
-        name: one if name in names or (name in known and redact(own_copy(one)) == one) else SECRET_MARK
-        for name, one in args.items()
+        name: value if name in names or (name in properties and redact(own_copy(value)) == value) else SECRET_MARK
+        for name, value in args.items()
     }
 
 
@@ -220,12 +221,12 @@ def without_secrets_of(
     scope, seen, registry = run
     args: Mapping[str, Any] = asked["args"]
     if capability is None:
-        every = {name for one in scope.tools.capabilities.values() for name in one.definition.secrets}
-        return {**asked, "args": {name: SECRET_MARK if name in every else one for name, one in args.items()}}
+        secret_names = {name for tool in scope.tools.capabilities.values() for name in tool.definition.secrets}
+        return {**asked, "args": {name: SECRET_MARK if name in secret_names else value for name, value in args.items()}}
     names = [name for name in capability.definition.secrets if name in args]
     if not capability.definition.secrets:
         return dict(asked)
-    args = _nowhere_else(args, names, capability)
+    args = _mark_misplaced(args, names, capability)
     if not names:
         return {**asked, "args": args}
     values = {name: args[name] for name in names}
@@ -237,9 +238,9 @@ def without_secrets_of(
         fault = {"fault": detail, "pointer": f"/{short}"}
     run_id = scope.run.run_id
     recorded = process.marked(run_id, asked["tool"], args, names)
-    traced = {name: one.to_json() for name, one in seen.look_ahead(values, scope).items()}
+    traced = {name: argument.to_json() for name, argument in seen.look_ahead(values, scope).items()}
     if not fault:
         for name, value in values.items():
             process.hold(run_id, recorded[name], value)
-    known = {"held_by": process.owner, "traced": traced, **fault}
-    return {**asked, "args": recorded, "secrets": known}
+    record = {"held_by": process.owner, "traced": traced, **fault}
+    return {**asked, "args": recorded, "secrets": record}

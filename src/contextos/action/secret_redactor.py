@@ -24,9 +24,7 @@ MIN_BEGINNING_CHARS: Final = 4
 
 _MARKS: Final = re.compile(r"[\W_]+")
 _PERHAPS_ENCODED: Final = re.compile(r"[^\x00-\x7f]|[\[%&\\]|0[xX]")
-"""What the JSON of a value has if a text in it can be encoded, or if it has a list, whose texts are also looked at
-together.
-"""
+"""Characters in the JSON of a value that has an encoded text, or a list (whose joined texts are searched too)."""
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
@@ -37,17 +35,17 @@ class SecretRedactor:
     """
 
     def __init__(self, secrets: Iterable[str], min_chars: int = MIN_SECRET_CHARS) -> None:
-        texts = {form for secret in secrets if len(secret) >= min_chars for form in _forms(secret)}
+        texts = {form for secret in secrets if len(secret) >= min_chars for form in _secret_forms(secret)}
         forms = {form.casefold() for form in texts if len(form) >= min_chars}
         # The longest forms come first, because one form can be a part of another.
         self._forms = sorted(forms, key=len, reverse=True)
-        self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}
+        self._bare_forms = {bare for form in forms if len(bare := _without_marks(form)) >= MIN_SECRET_CHARS}
 
     def redact(self, value: Any) -> Any:
         """Return a JSON value or text without any of the secrets, also in the names of members. If the texts of a list
         contain a secret only when they are joined, all texts of the list are redacted.
         """
-        return value if not self._forms or self._lacks_all(value) else self._redacted(value)
+        return value if not self._forms or self._lacks_all(value) else self._redact_value(value)
 
     def _lacks_all(self, value: Any) -> bool:
         """Return whether one look at the JSON of a value shows that no secret is in it. False: it is not known."""
@@ -59,22 +57,22 @@ class SecretRedactor:
             return False
         return _PERHAPS_ENCODED.search(raw) is None and self._redact_text(raw) == raw
 
-    def _redacted(self, value: Any) -> Any:
+    def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._redact_text(value)
         if isinstance(value, dict):
             return self._redact_members(value)
         if isinstance(value, list):
-            kept = [self._redacted(one) for one in value]
-            together = "".join(one for one in kept if isinstance(one, str))
+            redacted = [self._redact_value(item) for item in value]
+            together = "".join(text for text in redacted if isinstance(text, str))
             if self._redact_text(together) == together:
-                return kept
-            return [REDACTED if isinstance(one, str) else one for one in kept]
+                return redacted
+            return [REDACTED if isinstance(item, str) else item for item in redacted]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            said = str(value)
+            digits = str(value)
             # A short secret occurs in many numbers by chance, such as times: it is redacted only as a whole number.
-            hit = any(one == said or (len(one) >= MIN_SECRET_CHARS and one in said) for one in self._forms)
-            return REDACTED if hit or any(one in said for one in self._bare) else value
+            hit = any(form == digits or (len(form) >= MIN_SECRET_CHARS and form in digits) for form in self._forms)
+            return REDACTED if hit or any(form in digits for form in self._bare_forms) else value
         return value
 
     def without_part_at_end(self, text: str) -> str:
@@ -85,49 +83,49 @@ class SecretRedactor:
         return text[:-size] if size else text
 
     def _redact_members(self, value: dict[str, Any]) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+        redacted: dict[str, Any] = {}
         numbers: dict[str, int] = {}
-        for name, one in value.items():
-            kept[unused_name(self._redacted(name), kept, value, numbers)] = self._redacted(one)
-        return kept
+        for name, member in value.items():
+            redacted[unused_name(self._redact_value(name), redacted, value, numbers)] = self._redact_value(member)
+        return redacted
 
     def _redact_text(self, text: str) -> str:
         folded = text.casefold()
-        found = [re.escape(form) for form in self._forms if form in folded]
-        kept = re.sub("|".join(found), REDACTED, text, flags=re.IGNORECASE) if found else text
+        patterns = [re.escape(form) for form in self._forms if form in folded]
+        redacted = re.sub("|".join(patterns), REDACTED, text, flags=re.IGNORECASE) if patterns else text
         # A secret can be escaped, split or encoded in a way that no form covers: then nothing of the text is kept.
-        bare = _bare(kept)
-        return REDACTED if any(one in bare for one in self._bare) else kept
+        bare = _without_marks(redacted)
+        return REDACTED if any(form in bare for form in self._bare_forms) else redacted
 
 
-def _forms(secret: str) -> set[str]:
+def _secret_forms(secret: str) -> set[str]:
     """Return the ways to write a secret, and the encodings of each, alone or within a longer text that was encoded."""
     quoted, raw = quote(secret, safe=""), secret.encode()
-    written = {secret, secret[::-1], quoted, quote(secret), json.dumps(secret)[1:-1], raw.hex(), raw.hex().upper()}
-    once = {*written, *_base64(raw)}
-    twice = {form for one in once for form in (*_base64(one.encode()), one.encode().hex())}
+    spellings = {secret, secret[::-1], quoted, quote(secret), json.dumps(secret)[1:-1], raw.hex(), raw.hex().upper()}
+    once = {*spellings, *_base64(raw)}
+    twice = {form for text in once for form in (*_base64(text.encode()), text.encode().hex())}
     wide = (*_base64(secret.encode("utf-16-le")), *_base64(secret.encode("utf-16-be")))
     alone = base64.b64encode(raw).decode()
-    return {*once, *twice, *wide, *_within(base64.b32encode, raw, 5, 5), alone, alone.rstrip("=")}
+    return {*once, *twice, *wide, *_encodings_within(base64.b32encode, raw, 5, 5), alone, alone.rstrip("=")}
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    for one in _within(base64.b64encode, raw, 3, 6):
-        yield one
-        yield one.translate(_URL_SAFE)
+    for encoded in _encodings_within(base64.b64encode, raw, 3, 6):
+        yield encoded
+        yield encoded.translate(_URL_SAFE)
 
 
-def _within(encode: Callable[[bytes], bytes], raw: bytes, group: int, bits: int) -> Iterator[str]:
+def _encodings_within(encode: Callable[[bytes], bytes], raw: bytes, group: int, bits: int) -> Iterator[str]:
     """Yield the characters that `raw` has within an encoded longer text, for each place in a group where it can begin.
 
     `group` is the number of bytes that are encoded together, and `bits` the number of bits in one encoded character.
     """
-    for before in range(group):
-        encoded = encode(b"\0" * before + raw).decode()
-        yield encoded[-(-8 * before // bits) : 8 * (before + len(raw)) // bits]
+    for offset in range(group):
+        encoded = encode(b"\0" * offset + raw).decode()
+        yield encoded[-(-8 * offset // bits) : 8 * (offset + len(raw)) // bits]
 
 
-def _bare(text: str) -> str:
+def _without_marks(text: str) -> str:
     """Return the letters and digits of a text, without the escapes of JSON, HTML and URLs."""
     if text.isalnum() and text.isascii() and "0x" not in text.lower():
         return text.lower()

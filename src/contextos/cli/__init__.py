@@ -27,7 +27,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Refused input and failures become exit codes, never exceptions."""
     as_json = JSON_OPTION in arguments
     try:
-        word = next((one for one in arguments if not one.startswith("-")), "")
+        word = next((argument for argument in arguments if not argument.startswith("-")), "")
         code: Any = command_line(word)(list(arguments) or ["--help"], standalone_mode=False, prog_name="contextos")
         return USAGE if not arguments else code if isinstance(code, int) else 0
     except ContextOSError as error:
@@ -35,13 +35,13 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except TyperException as error:
-        return _usage(error, as_json=as_json)
+        return _report_usage(error, as_json=as_json)
     except BaseException as error:
         # A `SystemExit` of foreign code must not end a command with its own exit code.
         return defect(error, as_json=as_json)
 
 
-def _usage(error: Any, *, as_json: bool) -> int:
+def _report_usage(error: Any, *, as_json: bool) -> int:
     message = error.format_message().rstrip(".")
     path = error.ctx.command_path if getattr(error, "ctx", None) else "contextos"
     return misused(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", as_json=as_json)

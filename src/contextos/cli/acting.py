@@ -27,6 +27,7 @@ ByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Id of the per
 ActKeyOption = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="File with their private key, as `key new` makes it.")
 ]
+ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 ExpectOption = Annotated[
     int, typer.Option("--expect", metavar="VERSION", min=0, help="The version of the active set that you looked at.")
 ]
@@ -36,11 +37,11 @@ def named_actor(by: str, key: Path | None) -> Actor:
     """Return the actor, who signs with the key in the file `key`, or signs nothing if `key` is None."""
     from contextos.deployment.acts.act import Actor, unsafe_local_assertion
 
-    def only_named(statement: Mapping[str, Any]) -> Mapping[str, Any]:
+    def unsigned(statement: Mapping[str, Any]) -> Mapping[str, Any]:
         print_note(f"unsafe: {displayed(by)} is named and not proved; sign with --key FILE")
         return unsafe_local_assertion(statement)
 
-    return Actor(by, only_named) if key is None else Actor.with_key(by, person_key(key))
+    return Actor(by, unsigned) if key is None else Actor.with_key(by, person_key(key))
 
 
 def person_key(path: Path) -> bytes:
@@ -56,10 +57,11 @@ def person_key(path: Path) -> bytes:
     from contextos.workspace import read_person_key, read_secret
 
     def passphrase() -> bytes:
-        named = os.environ.get(PASSPHRASE_VARIABLE, "")
-        if named:
-            return read_secret(Path(named), "", f"/{PASSPHRASE_VARIABLE}")
-        return _asked_for(f"Passphrase of {displayed(path.name)}", f"name a file in {PASSPHRASE_VARIABLE}", twice=False)
+        file = os.environ.get(PASSPHRASE_VARIABLE, "")
+        if file:
+            return read_secret(Path(file), "", f"/{PASSPHRASE_VARIABLE}")
+        remedy = f"name a file in {PASSPHRASE_VARIABLE}"
+        return _prompt_passphrase(f"Passphrase of {displayed(path.name)}", remedy, twice=False)
 
     return read_person_key(path, passphrase)
 
@@ -75,15 +77,15 @@ def new_passphrase(file: Path | None) -> bytes:
 
     if file is not None:
         return read_secret(file, "", "/passphrase")
-    return _asked_for("New passphrase", "pass --passphrase-file FILE", twice=True)
+    return _prompt_passphrase("New passphrase", "pass --passphrase-file FILE", twice=True)
 
 
-def _asked_for(prompt: str, remedy: str, *, twice: bool) -> bytes:
-    if not _at_a_terminal():
+def _prompt_passphrase(prompt: str, remedy: str, *, twice: bool) -> bytes:
+    if not _has_terminal():
         raise InvalidInput(Problem("", "usage", "there is no terminal to ask for the passphrase at", remedy))
     typed: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True)
     return typed.encode()
 
 
-def _at_a_terminal() -> bool:
+def _has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -109,11 +109,7 @@ def with_context(
     """
     from contextos.workspace import open_app
 
-    async def checked(context: CommandContext) -> ReturnT:
-        await _check_witness(context)
-        return await _published(context, act)
-
-    return _run(workspace, tenant, checked, open_app)
+    return _run(workspace, tenant, act, open_app)
 
 
 def with_unchecked_context(
@@ -130,12 +126,7 @@ def with_unchecked_context(
     """
     from contextos.workspace import open_unchecked
 
-    async def checked(context: CommandContext) -> ReturnT:
-        if ask_witness:
-            await _check_witness(context)
-        return await _published(context, act)
-
-    return _run(workspace, tenant, checked, open_unchecked)
+    return _run(workspace, tenant, act, open_unchecked, ask_witness=ask_witness)
 
 
 def with_read_context(
@@ -152,12 +143,7 @@ def with_read_context(
     """
     from contextos.workspace import open_unchecked
 
-    async def checked(context: CommandContext) -> ReturnT:
-        if ask_witness:
-            await _check_witness(context)
-        return await act(context)
-
-    return _run(workspace, tenant, checked, partial(open_unchecked, read_only=True))
+    return _run(workspace, tenant, act, partial(open_unchecked, read_only=True), ask_witness=ask_witness, reads=True)
 
 
 def with_authors_context(
@@ -170,7 +156,7 @@ def with_authors_context(
     """
     from contextos.workspace import open_for_authors
 
-    return _run(workspace, tenant, act, open_for_authors)
+    return _run(workspace, tenant, act, open_for_authors, ask_witness=False, reads=True)
 
 
 def _run(
@@ -178,41 +164,39 @@ def _run(
     tenant: str | None,
     act: Callable[[CommandContext], Awaitable[ReturnT]],
     open_with: Callable[[Settings], Awaitable[App]],
+    *,
+    ask_witness: bool = True,
+    reads: bool = False,
 ) -> ReturnT:
+    """Open the workspace with `open_with`, compare the witness with `ask_witness`, run `act`, and publish the heads to
+    the witness unless `act` only `reads`.
+    """
     import asyncio
 
     from contextos.workspace.settings import Settings
 
-    async def inside() -> ReturnT:
+    async def run_in_workspace() -> ReturnT:
         app = await open_with(Settings.read(find_workspace(workspace)))
         try:
             tenant_id = only_tenant(app) if tenant == "" else await known_tenant(app, tenant) if tenant else ""
-            return await act(CommandContext(app, tenant_id))
+            context, publisher = CommandContext(app, tenant_id), app.witness_publisher
+            if publisher and ask_witness:
+                with _errors_as_warnings(Unavailable):
+                    for concerned_id in context.concerned:
+                        await publisher.check(concerned_id)
+            result = await act(context)
+            if publisher and not reads:
+                with _errors_as_warnings(Unavailable, Integrity):
+                    await publisher.publish(context.concerned)
+            return result
         finally:
             app.close()
 
-    return asyncio.run(inside())
-
-
-async def _check_witness(context: CommandContext) -> None:
-    publisher = context.app.witness_publisher
-    if publisher:
-        with _warning(Unavailable):
-            for one in context.concerned:
-                await publisher.check(one)
-
-
-async def _published(context: CommandContext, act: Callable[[CommandContext], Awaitable[ReturnT]]) -> ReturnT:
-    """Run `act`, then publish the heads to the witness."""
-    done = await act(context)
-    if context.app.witness_publisher:
-        with _warning(Unavailable, Integrity):
-            await context.app.witness_publisher.publish(context.concerned)
-    return done
+    return asyncio.run(run_in_workspace())
 
 
 @contextmanager
-def _warning(*errors: type[ContextOSError]) -> Iterator[None]:
+def _errors_as_warnings(*errors: type[ContextOSError]) -> Iterator[None]:
     """Print these errors as warnings and continue: the operation is done, and the next command checks again."""
     try:
         yield
@@ -224,9 +208,9 @@ def only_tenant(app: App) -> str:
     """Return the only tenant that the directory lists. Raises `InvalidInput` if it lists several, or none."""
     tenants = app.tenants()
     if len(tenants) != 1:
-        listed = ", ".join(f"`{name}`" for name in tenants[:8]) or "none"
+        names = ", ".join(f"`{name}`" for name in tenants[:8]) or "none"
         raise InvalidInput(
-            Problem("", "tenant_required", f"the workspace has the tenants {listed}", "name one with --tenant")
+            Problem("", "tenant_required", f"the workspace has the tenants {names}", "name one with --tenant")
         )
     return tenants[0]
 
@@ -239,10 +223,15 @@ async def known_tenant(app: App, tenant: str) -> str:
     if not await app.deployment.ports.directory.knows_tenant(tenant) and not await app.stores.tenant(tenant).read(
         CONTROL, limit=1
     ):
-        listed = app.listed_tenants()
-        remedy = name_remedy(tenant, listed) if listed else "check its name in the directory"
+        names = app.listed_tenants()
+        remedy = name_remedy(tenant, names) if names else "check its name in the directory"
         raise NotFound(f"there is no tenant `{tenant[:64]}`, in the directory or in the store; {remedy}")
     return tenant
+
+
+def usage_error(detail: str, remedy: str) -> InvalidInput:
+    """Return the error for options that do not fit each other, or that lack something."""
+    return InvalidInput(Problem("", "usage", detail, remedy))
 
 
 @contextmanager

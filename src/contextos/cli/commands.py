@@ -31,7 +31,10 @@ from contextos.cli.slots import artifacts as slot_artifacts
 from contextos.cli.slots import demo, lint, selection, serve
 
 _BY: Final = "--by user_operator_5 --key keys/user_operator_5.key"
+_AS: Final = "--as user_operator_5 --key keys/user_operator_5.key"
 
+_LEAD: Final = "--as user_finance_lead_77 --key keys/user_finance_lead_77.key"
+_SLOT: Final = "email_outreach/cinatra/oas.json offeringContext --actor email_outreach/actor.json"
 _STATED: Final = "--source artifact:crm_1#rev_1 --integrity trusted --classification INTERNAL"
 
 COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
@@ -52,17 +55,11 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "approvals list": (questions.approvals_list_command, "contextos approvals list --role finance_lead"),
         "approvals approve": (
             approvals.approve_command,
-            (
-                "contextos approvals approve req_next --binding DIGEST "
-                "--as user_finance_lead_77 --key keys/user_finance_lead_77.key"
-            ),
+            f"contextos approvals approve req_next --binding DIGEST {_LEAD}",
         ),
         "approvals deny": (
             approvals.deny_command,
-            (
-                "contextos approvals deny req_deny --binding DIGEST --as user_finance_lead_77 "
-                "--key keys/user_finance_lead_77.key --reason 'paid before'"
-            ),
+            f"contextos approvals deny req_deny --binding DIGEST {_LEAD} --reason 'paid before'",
         ),
         "approvals reask": (approvals.reask_command, f"contextos approvals reask req_void {_BY}"),
         "runs list": (runs.runs_list_command, "contextos runs list --limit 5"),
@@ -74,10 +71,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "runs cancel": (approvals.cancel_command, f"contextos runs cancel req_cancel {_BY}"),
         "runs settle": (
             approvals.settle_command,
-            (
-                "contextos runs settle req_lost --did-not --evidence kg:order:ord_881#snapshot_kg_1 "
-                "--as user_operator_5 --key keys/user_operator_5.key"
-            ),
+            f"contextos runs settle req_lost --did-not --evidence kg:order:ord_881#snapshot_kg_1 {_AS}",
         ),
         "runs resolve": (
             escalations.resolve_command,
@@ -194,19 +188,10 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
             slot_artifacts.classify_command,
             f"contextos slots classify icp @cinatra-ai/marketing-icp-artifact --org org_acme {_BY}",
         ),
-        "slots resolve": (
-            selection.slots_resolve_command,
-            (
-                "contextos slots resolve email_outreach/cinatra/oas.json offeringContext "
-                "--actor email_outreach/actor.json"
-            ),
-        ),
+        "slots resolve": (selection.slots_resolve_command, f"contextos slots resolve {_SLOT}"),
         "slots select": (
             selection.slots_select_command,
-            (
-                "contextos slots select email_outreach/cinatra/oas.json offeringContext "
-                "--actor email_outreach/actor.json --run run_1 --package @contextos-examples/email-outreach-agent"
-            ),
+            f"contextos slots select {_SLOT} --run run_1 --package @contextos-examples/email-outreach-agent",
         ),
         "slots answer": (selection.slots_answer_command, "contextos slots answer req_small --by usr_771"),
         "slots selections": (selection.slots_selections_command, "contextos slots selections run_1 --org org_acme"),

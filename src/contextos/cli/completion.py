@@ -34,10 +34,10 @@ def completion_command(
 
         detail = f"there is no completion for `{shell[:40]}`"
         raise InvalidInput(Problem("", "usage", detail, name_remedy(shell, SHELLS)))
-    said = io.StringIO()
-    with redirect_stdout(said):
-        _answered(typer.main.get_command(typer.Typer(callback=lambda: None)), f"source_{shell}")
-    script = said.getvalue().strip()
+    output = io.StringIO()
+    with redirect_stdout(output):
+        _complete(typer.main.get_command(typer.Typer(callback=lambda: None)), f"source_{shell}")
+    script = output.getvalue().strip()
     print_result({"shell": shell, "script": script}, [script], as_json=as_json)
     return 0
 
@@ -45,13 +45,13 @@ def completion_command(
 def answer_shell(root: Any) -> int:
     """Print the completions for the place that the shell's variables name; return the exit code."""
     try:
-        return _answered(root, os.environ[COMPLETE_VARIABLE])
+        return _complete(root, os.environ[COMPLETE_VARIABLE])
     except (KeyError, ValueError):
         # A shell sets all its variables; here somebody set this one by hand.
         return USAGE
 
 
-def _answered(command: Any, instruction: str) -> int:
+def _complete(command: Any, instruction: str) -> int:
     from typer.completion import get_completion_inspect_parameters, shell_complete
 
     # This call registers the shells.

@@ -18,7 +18,7 @@ _TOKENS: Final = re.compile(r" +|[^ ]+")
 
 
 def line_width() -> int:
-    """Return the columns of a line: those of the terminal, but at most 80 and at least 40."""
+    """Return the number of columns of a line: the width of the terminal, at most 80 and at least 40."""
     return max(MIN_WIDTH, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
@@ -50,14 +50,14 @@ def folded(first: str, text: str) -> Iterator[str]:
     line, below = first, " " * (len(first) + 2)
     used, empty = columns_of(first), True
     for token in _TOKENS.findall(text):
-        for part in _parts(token, width - len(below)):
-            taken = columns_of(part)
-            if used + taken > width and not empty:
+        for part in _split_token(token, width - len(below)):
+            columns = columns_of(part)
+            if used + columns > width and not empty:
                 yield line.rstrip()
                 line, used, empty = below, len(below), True
             if empty and part.isspace():
                 continue
-            line, used, empty = line + part, used + taken, False
+            line, used, empty = line + part, used + columns, False
     if not empty or line == first:
         yield line.rstrip()
 
@@ -69,16 +69,16 @@ def chopped(line: str, indent: int) -> Iterator[str]:
     """
     width, used, part = line_width() - 1, 0, ""
     for character in line:
-        taken = columns_of(character)
-        if used + taken > width:
+        columns = columns_of(character)
+        if used + columns > width:
             yield part + "\\"
             used, part = indent, " " * indent
-        part, used = part + character, used + taken
+        part, used = part + character, used + columns
     yield part
 
 
-def _parts(token: str, width: int) -> Iterator[str]:
-    """Yield a token, or the parts of one that is too long for a line."""
+def _split_token(token: str, width: int) -> Iterator[str]:
+    """Yield a token whole, or cut into parts if it is longer than a line."""
     part = ""
     for character in token if columns_of(token) > width else ():
         if columns_of(part + character) > width:

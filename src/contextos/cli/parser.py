@@ -42,16 +42,17 @@ def command_line(only: str | None = None) -> Any:
     root.callback()(_root)
     nested = {name: _group(help_text, "", TyperGroup) for name, help_text in NESTED.items() if _is_under(name, only)}
     for name, group in nested.items():
-        above, _, own = name.rpartition(" ")
-        (nested[above] if above else root).add_typer(group, name=own)
+        parent, _, word = name.rpartition(" ")
+        (nested[parent] if parent else root).add_typer(group, name=word)
     for name, (command, example) in COMMANDS.items():
         if not _is_under(name, only):
             continue
-        above, _, verb = name.rpartition(" ")
-        (nested[above] if above else root).command(verb, epilog=f"\b\nExample:\n  {example}")(_refusing_bytes(command))
+        parent, _, verb = name.rpartition(" ")
+        register = (nested[parent] if parent else root).command(verb, epilog=f"\b\nExample:\n  {example}")
+        register(_refusing_bytes(command))
     parser: Any = typer.main.get_command(root)
     words = dict.fromkeys(name.partition(" ")[0] for name in COMMANDS)
-    parser.commands = {word: parser.commands.get(word) or _named(word) for word in words}
+    parser.commands = {word: parser.commands.get(word) or _help_only(word) for word in words}
     return parser
 
 
@@ -59,7 +60,7 @@ def _is_under(name: str, only: str | None) -> bool:
     return only is None or name.partition(" ")[0] == only
 
 
-def _named(word: str) -> TyperCommand:
+def _help_only(word: str) -> TyperCommand:
     """Return a command or a group that can only show its help."""
     return TyperCommand(word, help=NESTED.get(word) or inspect.getdoc(COMMANDS[word][0]))
 
@@ -70,9 +71,9 @@ def _refusing_bytes(command: Callable[..., int]) -> Callable[..., int]:
     @wraps(command)
     def checked(**arguments: Any) -> int:
         for value in arguments.values():
-            for one in value if isinstance(value, list) else (value,):
-                if isinstance(one, str) and not _is_utf8(one):
-                    raise InvalidInput(Problem("", "not_utf8", f"`{one[:64]}` is not UTF-8", "write it in UTF-8"))
+            for text in value if isinstance(value, list) else (value,):
+                if isinstance(text, str) and not _is_utf8(text):
+                    raise InvalidInput(Problem("", "not_utf8", f"`{text[:64]}` is not UTF-8", "write it in UTF-8"))
         return command(**arguments)
 
     return checked

@@ -12,12 +12,13 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
-    from contextos.errors import ContextOSError
+    from contextos.errors import ContextOSError, Problem
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -45,7 +46,7 @@ class _TolerantOutput(io.RawIOBase):
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._failed = descriptor, False
+        self._descriptor, self._print_error = descriptor, False
 
     def writable(self) -> bool:
         return True
@@ -57,11 +58,11 @@ class _TolerantOutput(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, data: Any) -> int:
-        if not self._failed:
+        if not self._print_error:
             try:
                 return os.write(self._descriptor, data)
             except OSError as error:
-                self._failed = True
+                self._print_error = True
                 if self._descriptor == STDOUT and not isinstance(error, BrokenPipeError):
                     print_note(f"warning: the output cannot be written: {(error.strerror or str(error)).lower()}")
         return len(data)
@@ -133,20 +134,22 @@ def fail(error: ContextOSError, *, as_json: bool) -> int:
     body: dict[str, Any] = {"code": error.code, "detail": displayed(str(error)), "exit_code": error.exit_code}
     problems = getattr(error, "problems", ())
     if problems:
-        body["problems"] = [
-            {"pointer": one.pointer, "code": one.code, "detail": displayed(one.detail), "remedy": displayed(one.remedy)}
-            for one in problems
-        ]
+        body["problems"] = [problem_document(problem) for problem in problems]
     for name in ("reason", "retry_after_ms", "diff"):
         if hasattr(error, name):
             body[name] = getattr(error, name)
-    lines = [displayed(str(one)) for one in problems] or [displayed(str(error))]
-    return _failed(body, lines, as_json=as_json)
+    lines = [displayed(str(problem)) for problem in problems] or [displayed(str(error))]
+    return _print_error(body, lines, as_json=as_json)
+
+
+def problem_document(problem: Problem) -> dict[str, str]:
+    """Return a problem as a JSON object, with its texts escaped for display."""
+    return asdict(problem) | {"detail": displayed(problem.detail), "remedy": displayed(problem.remedy)}
 
 
 def misused(message: str, *, as_json: bool) -> int:
     """Print the fault of a command line to stderr, and return the exit code `USAGE`."""
-    return _failed(
+    return _print_error(
         {"code": "usage", "detail": displayed(message), "exit_code": USAGE}, [displayed(message)], as_json=as_json
     )
 
@@ -162,11 +165,11 @@ def defect(error: BaseException, *, as_json: bool) -> int:
 
     logging.getLogger("contextos.cli").error("defect", extra=error_fields(error))
     line = f"unexpected `{displayed(type(error).__name__)}`"
-    how = "this is a defect of contextos; report it with the command, and with its log: set CONTEXTOS_DEBUG=1"
-    return _failed({"code": "defect", "detail": line, "exit_code": DEFECT}, [line, how], as_json=as_json)
+    advice = "this is a defect of contextos; report it with the command, and with its log: set CONTEXTOS_DEBUG=1"
+    return _print_error({"code": "defect", "detail": line, "exit_code": DEFECT}, [line, advice], as_json=as_json)
 
 
-def _failed(body: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> int:
+def _print_error(body: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         print_result({"error": body}, (), as_json=True)
     else:

@@ -29,16 +29,16 @@ def find_workspace(named: Path | None) -> Path:
     if named is not None:
         return named
     try:
-        here = Path.cwd()
+        current = Path.cwd()
     except OSError:
         detail, remedy = "the current directory does not exist any more", "change to another, or pass -w DIR"
         raise InvalidSettings(Problem("", "no_workspace", detail, remedy)) from None
-    for folder in (here, *here.parents):
+    for folder in (current, *current.parents):
         for place in (folder, folder / DEFAULT_NAME):
             if os.path.lexists(place / SETTINGS_FILE):
                 _check_own(place, place / SETTINGS_FILE)
                 return place
-    detail = f"neither `{here}` nor a directory above it holds `{SETTINGS_FILE}` or `{DEFAULT_NAME}/{SETTINGS_FILE}`"
+    detail = f"neither `{current}` nor a directory above it holds `{SETTINGS_FILE}` or `{DEFAULT_NAME}/{SETTINGS_FILE}`"
     remedy = "make a workspace with `contextos init DIR`, or name one with -w DIR"
     raise InvalidSettings(Problem("", "no_workspace", detail, remedy))
 
@@ -48,11 +48,11 @@ def _check_own(place: Path, settings_file: Path) -> None:
     try:
         status = (os.stat(place), os.lstat(settings_file))
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        reason = (error.strerror or str(error)).lower()
     else:
-        foreign = any(one.st_uid != os.geteuid() for one in status)
-        open_to_all = any(one.st_mode & stat.S_IWOTH and not stat.S_ISLNK(one.st_mode) for one in status)
-        why = "it belongs to another user" if foreign else "every user can write into it" if open_to_all else ""
-    if why:
-        detail = f"the workspace `{place}` was found and is not used: {why}"
+        foreign = any(entry.st_uid != os.geteuid() for entry in status)
+        open_to_all = any(entry.st_mode & stat.S_IWOTH and not stat.S_ISLNK(entry.st_mode) for entry in status)
+        reason = "it belongs to another user" if foreign else "every user can write into it" if open_to_all else ""
+    if reason:
+        detail = f"the workspace `{place}` was found and is not used: {reason}"
         raise InvalidSettings(Problem("", "not_own_workspace", detail, "if you trust it, name it with -w DIR"))

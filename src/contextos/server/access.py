@@ -1,6 +1,6 @@
-"""Decides what a caller may see of their tenant: their own runs, and with a reader role those of others.
+"""Decides what a caller may see of their tenant: their own runs, and with a reader role the runs of others.
 
-A thing that the caller may not see is answered as one that does not exist.
+A thing that the caller may not see is answered like a thing that does not exist.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ async def held_roles(app: AppHere, caller: CallerHere) -> frozenset[str]:
     """
     if caller.kind != "user" or caller.agent_ids is not None:
         return frozenset()
-    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
-    return frozenset(known.roles) if known is not None else frozenset()
+    approver = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    return frozenset(approver.roles) if approver is not None else frozenset()
 
 
 RolesHere = Annotated[frozenset[str], Depends(held_roles)]
@@ -45,8 +45,8 @@ RolesHere = Annotated[frozenset[str], Depends(held_roles)]
 def require_role(held: frozenset[str], *roles: str) -> None:
     """Raise `HttpProblem` (403) unless one of `roles` is held. Call it before anything is looked up."""
     if held.isdisjoint(roles):
-        named = " or ".join(f"`{one}`" for one in sorted(roles))
-        raise HttpProblem(403, "not_allowed", f"this needs the role {named}, which you do not hold here")
+        names = " or ".join(f"`{role}`" for role in sorted(roles))
+        raise HttpProblem(403, "not_allowed", f"this needs the role {names}, which you do not hold here")
 
 
 def reads_every_run(roles: frozenset[str]) -> bool:
@@ -63,12 +63,12 @@ async def visible_runs(
     app: App, caller: Caller, roles: frozenset[str], *, state: str | None, search: RunSearch, limit: int, cursor: str
 ) -> Page[Run]:
     """Return a page of the runs that the caller may see, newest first, as `Runs.list` returns and raises."""
-    every = reads_every_run(roles)
+    reads_all = reads_every_run(roles)
     return await app.runs.list(
         caller.tenant_id,
         state=state,
-        user_id=None if every or caller.kind == "workload" else caller.subject,
-        agent_ids=None if every else caller.agent_ids,
+        user_id=None if reads_all or caller.kind == "workload" else caller.subject,
+        agent_ids=None if reads_all else caller.agent_ids,
         search=search,
         limit=limit,
         cursor=cursor,

@@ -111,8 +111,8 @@ def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
 
 
 class SecureAnswers:
-    """Adds those of `SECURE_HEADERS` to every answer that it does not state itself. While the server drains, an answer
-    also ends its connection, so that the next request goes to another server.
+    """Adds to every answer the `SECURE_HEADERS` that the answer does not state itself. While the server drains, an
+    answer also ends its connection, so that the next request goes to another server.
     """
 
     def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
@@ -122,8 +122,8 @@ class SecureAnswers:
         async def send_secure(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers: list[Any] = message.setdefault("headers", [])
-                own = {name for name, _ in headers}
-                headers.extend(one for one in _HEADERS if one[0] not in own)
+                present = {name for name, _ in headers}
+                headers.extend(header for header in _HEADERS if header[0] not in present)
                 if self._draining.is_set():
                     headers.append((b"connection", b"close"))
             await send(message)

@@ -66,12 +66,12 @@ async def _bytes_of(request: Request, most_bytes: int) -> bytes:
     )
     if int(request.headers.get("content-length", "0")) > most_bytes:
         raise too_large
-    read = bytearray()
+    body = bytearray()
     async for chunk in request.stream():
-        read += chunk
-        if len(read) > most_bytes:
+        body += chunk
+        if len(body) > most_bytes:
             raise too_large
-    return bytes(read)
+    return bytes(body)
 
 
 def json_of(model: type[ModelT]) -> Any:

@@ -124,6 +124,6 @@ def _bearer_token(request: Request) -> str:
 
 def _unauthenticated(request: Request, error: str = "") -> HttpProblem:
     metadata, _ = request.app.state.resource_metadata
-    where = f', resource_metadata="{metadata}"' if metadata else ""
+    hint = f', resource_metadata="{metadata}"' if metadata else ""
     detail = "send a valid access token as `Authorization: Bearer TOKEN`"
-    return HttpProblem(401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="{REALM}"{error}{where}'})
+    return HttpProblem(401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="{REALM}"{error}{hint}'})

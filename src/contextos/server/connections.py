@@ -77,9 +77,9 @@ class BoundedConnection(EdgeConnection):
     _unsent_late: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, *, config: uvicorn.Config, server_state: ServerState, percent_per_address: int = 100, **named: Any
+        self, *, config: uvicorn.Config, server_state: ServerState, percent_per_address: int = 100, **options: Any
     ) -> None:
-        super().__init__(config=config, server_state=server_state, **named)
+        super().__init__(config=config, server_state=server_state, **options)
         self._percent, self._address = percent_per_address, ""
         self._addresses: Counter[str] = vars(server_state).setdefault("addresses", Counter())
         # The accepted connections of the server whose TLS has not begun, with the time at which that is too late.
@@ -102,13 +102,13 @@ class BoundedConnection(EdgeConnection):
         transport.set_write_buffer_limits(high=1, low=0)
         self._address = client_address(self.client)
         self._addresses[self._address] += 1
-        beyond = self._addresses[self._address] - share_of(MAX_CONNECTIONS, self._percent) if self._address else 0
-        if max(len(self.connections) - MAX_CONNECTIONS, beyond) > SPARE_CONNECTIONS:
+        excess = self._addresses[self._address] - share_of(MAX_CONNECTIONS, self._percent) if self._address else 0
+        if max(len(self.connections) - MAX_CONNECTIONS, excess) > SPARE_CONNECTIONS:
             transport.abort()
             return
         if len(self.connections) > MAX_CONNECTIONS:
             self.app = refuse_connection
-        elif beyond > 0:
+        elif excess > 0:
             self.app = refuse_address
 
     def pause_writing(self) -> None:

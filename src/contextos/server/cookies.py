@@ -33,15 +33,15 @@ _CHANGES_NOTHING: Final = frozenset({"GET", "HEAD"})
 
 
 def cookie_of(request: Request, logins: Logins, name: str) -> str | None:
-    """Return the value of a cookie; None if there is none, and "" (which is never valid) if there are several of the
-    name: another host of the domain can have set one of them.
+    """Return the value of a cookie; None if the request has none, and "" (which is never valid) if it has several of
+    the name, because another host of the domain can have set one.
     """
-    named = name if logins.is_secure else name.removeprefix(_HOST)
-    pairs = [one.strip().partition("=") for sent in request.headers.getlist("cookie") for one in sent.split(";")]
-    found = [value for key, _, value in pairs if key == named]
-    if not found:
+    cookie_name = name if logins.is_secure else name.removeprefix(_HOST)
+    pairs = [pair.strip().partition("=") for header in request.headers.getlist("cookie") for pair in header.split(";")]
+    values = [value for key, _, value in pairs if key == cookie_name]
+    if not values:
         return None
-    return found[0] if len(found) == 1 else ""
+    return values[0] if len(values) == 1 else ""
 
 
 def set_cookie(response: Response, logins: Logins, name: str, value: str, max_age_s: int) -> None:
@@ -62,14 +62,14 @@ def check_same_origin(request: Request, logins: Logins, cookie: str) -> None:
     """Raise `HttpProblem` (403) if a header names another page, or a change names no page of ours or no CSRF token."""
     site, origin = (",".join(request.headers.getlist(name)) for name in ("sec-fetch-site", "origin"))
     changes = request.method not in _CHANGES_NOTHING
-    own = logins.origin(request.headers.get("host", ""))
-    ours = site == "same-origin" or origin == own
+    own_origin = logins.origin(request.headers.get("host", ""))
+    is_from_us = site == "same-origin" or origin == own_origin
     # `none`: the person typed the address, or opened it from a bookmark.
-    fits = site in ("", "same-origin", *(() if changes else ("none",))) and origin in ("", own) and own != ""
-    if not fits or (changes and not ours):
+    fits = site in ("", "same-origin", *(() if changes else ("none",))) and origin in ("", own_origin) and own_origin
+    if not fits or (changes and not is_from_us):
         raise HttpProblem(403, "cross_site", "with a cookie a request counts only from a page of this service")
     if changes:
-        sent = ",".join(request.headers.getlist(CSRF_HEADER))
-        if not hmac.compare_digest(sent.encode(), csrf_token_of(cookie).encode()):
+        token = ",".join(request.headers.getlist(CSRF_HEADER))
+        if not hmac.compare_digest(token.encode(), csrf_token_of(cookie).encode()):
             detail = f"send the `csrf_token` of `GET /v1/caller` as `{CSRF_HEADER}`"
             raise HttpProblem(403, "csrf_token", detail)

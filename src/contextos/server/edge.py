@@ -44,7 +44,7 @@ SINGLE_HEADERS: Final = frozenset(
 Message = MutableMapping[str, Any]
 Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
-_LONE_LF: Final = re.compile(rb"(?<!\r)\n")
+_LF_ALONE: Final = re.compile(rb"(?<!\r)\n")
 _BAD_CHUNK_LINE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _END_OF_LINES: Final = re.compile(rb"\n\r?\n")
 _HOST: Final = re.compile(r"(?:(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
@@ -63,10 +63,10 @@ class HttpRefusal(NamedTuple):
     def answer(self) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """Return the headers and the body of a problem document, which ends the connection."""
         title = HTTPStatus(self.status).phrase
-        said = {"type": TYPE_PREFIX + self.code, "title": title, "status": self.status, "detail": self.detail}
-        body = canonical({**said, "code": self.code})
-        own = (("Content-Type", _PROBLEM_JSON), ("Content-Length", str(len(body))), ("Connection", "close"))
-        return [(name.lower().encode(), value.encode()) for name, value in (*own, *self.headers)], body
+        document = {"type": TYPE_PREFIX + self.code, "title": title, "status": self.status, "detail": self.detail}
+        body = canonical({**document, "code": self.code})
+        headers = (("Content-Type", _PROBLEM_JSON), ("Content-Length", str(len(body))), ("Connection", "close"))
+        return [(name.lower().encode(), value.encode()) for name, value in (*headers, *self.headers)], body
 
     async def send(self, send: Callable[[Message], Awaitable[None]]) -> None:
         """Answer a request with this refusal (ASGI)."""
@@ -77,8 +77,9 @@ class HttpRefusal(NamedTuple):
 
 def is_json(content_type: str) -> bool:
     """Return whether a `Content-Type` is JSON in UTF-8, the only encoding that JSON has between systems."""
-    stated, *parameters = (one.strip().lower() for one in content_type.split(";"))
-    return stated == "application/json" and all(one in ("", "charset=utf-8", 'charset="utf-8"') for one in parameters)
+    media_type, *parameters = (part.strip().lower() for part in content_type.split(";"))
+    utf8 = ("", "charset=utf-8", 'charset="utf-8"')
+    return media_type == "application/json" and all(parameter in utf8 for parameter in parameters)
 
 
 def is_host(text: str) -> bool:
@@ -92,15 +93,15 @@ class HttpEdge:
     """
 
     def __init__(self, app: Asgi, hosts: Sequence[str] = ()) -> None:
-        self._app, self._hosts = app, frozenset(one.encode() for one in hosts)
+        self._app, self._hosts = app, frozenset(host.encode() for host in hosts)
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
-        read = _read_head(scope, self._hosts) if scope["type"] == "http" else scope
-        await (read.send(send) if isinstance(read, HttpRefusal) else self._app(read, receive, send))
+        head = _read_head(scope, self._hosts) if scope["type"] == "http" else scope
+        await (head.send(send) if isinstance(head, HttpRefusal) else self._app(head, receive, send))
 
 
 def _read_head(scope: Message, hosts: frozenset[bytes]) -> Message | HttpRefusal:
-    """Return the request as the applications behind read it, or the refusal that answers it."""
+    """Return the request as the application behind this edge reads it, or the refusal that answers it."""
     raw_path, query = scope.get("raw_path") or scope["path"].encode(), scope["query_string"]
     target_bytes = len(raw_path) + len(query)
     if target_bytes > MAX_TARGET_BYTES:
@@ -115,10 +116,10 @@ def _read_head(scope: Message, hosts: frozenset[bytes]) -> Message | HttpRefusal
         return HttpRefusal(431, "head_too_large", detail)
     if scope["http_version"] not in ("1.0", "1.1"):
         return HttpRefusal(505, "http_version", "this server speaks HTTP/1.1; put a proxy in front for others")
-    headers = _headers(scope)
-    refused = headers if isinstance(headers, HttpRefusal) else _unsupported(scope, headers)
-    if refused is not None:
-        return refused
+    headers = _join_headers(scope)
+    refusal = headers if isinstance(headers, HttpRefusal) else _unsupported(scope, headers)
+    if refusal is not None:
+        return refusal
     assert not isinstance(headers, HttpRefusal), "it was refused above"
     if absolute := _ABSOLUTE.fullmatch(raw_path):
         # The host of the address is the one that counts (RFC 9112, section 3.2.2).
@@ -135,22 +136,22 @@ def _read_head(scope: Message, hosts: frozenset[bytes]) -> Message | HttpRefusal
     if _ENCODED_SLASH.search(raw_path):
         return HttpRefusal(404, "not_found", "there is nothing at this address that you may see")
     names = Counter(name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if name)
-    if twice := next((name for name, count in names.items() if count > 1), None):
-        detail = f"the parameter `{displayed(twice)}` is there more than once; send it once"
+    if repeated := next((name for name, count in names.items() if count > 1), None):
+        detail = f"the parameter `{displayed(repeated)}` is there more than once; send it once"
         return HttpRefusal(400, "parameter_twice", detail)
     path = unquote(raw_path.decode("latin-1")) if absolute else scope["path"]
     return {**scope, "path": path, "raw_path": raw_path, "headers": list(headers.items())}
 
 
-def _headers(scope: Message) -> dict[bytes, bytes] | HttpRefusal:
+def _join_headers(scope: Message) -> dict[bytes, bytes] | HttpRefusal:
     """Return the headers by name, with the lines of a list joined (RFC 9110, section 5.3); or the refusal."""
-    found: dict[bytes, bytes] = {}
+    joined: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in found and name in SINGLE_HEADERS:
+        if name in joined and name in SINGLE_HEADERS:
             detail = f"the header `{name.decode()}` is there more than once; send it once"
             return HttpRefusal(400, "header_twice", detail)
-        found[name] = found[name] + (b"; " if name == b"cookie" else b", ") + value if name in found else value
-    return found
+        joined[name] = joined[name] + (b"; " if name == b"cookie" else b", ") + value if name in joined else value
+    return joined
 
 
 def _unsupported(scope: Message, headers: Mapping[bytes, bytes]) -> HttpRefusal | None:
@@ -165,13 +166,13 @@ def _unsupported(scope: Message, headers: Mapping[bytes, bytes]) -> HttpRefusal 
     conditions = [b"if-match", b"if-unmodified-since"]
     if scope["method"] not in ("GET", "HEAD"):
         conditions.append(b"if-none-match")
-    if stated := next((one.decode() for one in conditions if one in headers), None):
-        detail = f"`{stated}` is not supported here; leave it out: an act names what it saw in its body, as `expected`"
+    if name := next((header.decode() for header in conditions if header in headers), None):
+        detail = f"`{name}` is not supported here; leave it out: an act names what it saw in its body, as `expected`"
         return HttpRefusal(412, "unsupported_condition", detail)
     return None
 
 
-class _Lines(ReceiveBuffer):
+class _StrictLines(ReceiveBuffer):
     """The received bytes that are not read yet. Refuses what h11 accepts: a line that ends with LF alone, a header that
     goes on in the next line, and a line of any length before a chunk.
     """
@@ -189,10 +190,10 @@ class _Lines(ReceiveBuffer):
         if end is None:
             self._multiple_lines_search = max(0, len(self._data) - 2)
             return None
-        read = self._extract(end.end())
-        if _LONE_LF.search(read):
+        head = self._extract(end.end())
+        if _LF_ALONE.search(head):
             raise h11.LocalProtocolError("a line ends without CR")
-        lines = read.split(b"\r\n")[:-2]
+        lines = head.split(b"\r\n")[:-2]
         lengths = [line for line in lines if line[:15].lower() == b"content-length:"]
         if any(line.startswith((b" ", b"\t")) for line in lines) or len(lengths) > 1 or b"," in b"".join(lengths):
             raise h11.LocalProtocolError("a header goes on in the next line, or there are several lengths")
@@ -200,21 +201,21 @@ class _Lines(ReceiveBuffer):
 
     def maybe_extract_next_line(self) -> bytearray | None:
         line = super().maybe_extract_next_line()
-        read = self._data if line is None else line
-        if len(read) > MAX_CHUNK_LINE_BYTES or _BAD_CHUNK_LINE.search(read):
+        start = self._data if line is None else line
+        if len(start) > MAX_CHUNK_LINE_BYTES or _BAD_CHUNK_LINE.search(start):
             raise h11.LocalProtocolError("the line before a chunk is too long, or has control characters")
         return line
 
 
-class _OneReading(h11.Connection):
+class _StrictParser(h11.Connection):
     """The parser of one connection. `refusal` says why the last request could not be read."""
 
-    _receive_buffer: _Lines
+    _receive_buffer: _StrictLines
     refusal = HttpRefusal(400, "no_http", "the request cannot be read as HTTP")
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
-        self._receive_buffer = _Lines()
+        self._receive_buffer = _StrictLines()
 
     def next_event(self) -> Any:
         is_head = self.their_state is h11.IDLE
@@ -239,9 +240,9 @@ class EdgeConnection(H11Protocol):
     more_headers: Mapping[str, str] = {}
     _head_late: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self.conn: _OneReading = _OneReading()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn: _StrictParser = _StrictParser()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of the first head."""
@@ -268,10 +269,10 @@ class EdgeConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - a problem document says it
         """Answer bytes that are not HTTP, unless an answer has begun, and end the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            said = self.conn.refusal._replace(headers=tuple(self.more_headers.items()))
-            headers, body = said.answer()
-            reason = HTTPStatus(said.status).phrase.encode()
-            head = h11.Response(status_code=said.status, headers=headers, reason=reason)
+            refusal = self.conn.refusal._replace(headers=tuple(self.more_headers.items()))
+            headers, body = refusal.answer()
+            reason = HTTPStatus(refusal.status).phrase.encode()
+            head = h11.Response(status_code=refusal.status, headers=headers, reason=reason)
             # An answer to HEAD states the length of a body that is not sent. In IDLE no method was read.
             is_head = self.conn.our_state is h11.SEND_RESPONSE and self.scope["method"] == "HEAD"
             for event in (head, *([] if is_head else [h11.Data(data=body)]), h11.EndOfMessage()):

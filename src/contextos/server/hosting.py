@@ -60,7 +60,7 @@ async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that sets `draining` before it takes no more requests, and `stopping` before it waits for those in
+    """A server that sets `draining` before it refuses new requests, and `stopping` before it waits for requests in
     progress, so that open streams end.
     """
 
@@ -90,8 +90,8 @@ class DrainingServer(uvicorn.Server):
         if self.config.ssl is None:
             await super().startup(sockets)
             return
-        listening = partial(loop.create_server, ssl_handshake_timeout=MAX_HEAD_S)
-        loop.create_server = listening  # type: ignore[method-assign]
+        create_server = partial(loop.create_server, ssl_handshake_timeout=MAX_HEAD_S)
+        loop.create_server = create_server  # type: ignore[method-assign]
         try:
             await super().startup(sockets)
         finally:
@@ -119,7 +119,7 @@ class AnsweredWhenCutOff:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = False
 
-        async def noted(message: Message) -> None:
+        async def send_in_parts(message: Message) -> None:
             nonlocal began
             began = True
             body = message.get("body", b"")
@@ -131,7 +131,7 @@ class AnsweredWhenCutOff:
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send_in_parts)
         except asyncio.CancelledError:
             if not began:
                 detail = "this server is stopping; send the same request again, and it is the same run"

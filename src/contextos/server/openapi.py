@@ -64,7 +64,7 @@ BEYOND_SCHEMA: Final = (
     "no secret and nothing that is not shown. Each parameter, and each header of one value, is there once."
 )
 
-_MAKING: Final = Lock()
+_BUILD_LOCK: Final = Lock()
 
 
 async def check_query(request: Request) -> None:
@@ -78,24 +78,24 @@ async def check_query(request: Request) -> None:
     # The document is made at the first use, in a thread, because that takes a while.
     document = request.app.openapi_schema or await run_in_threadpool(request.app.openapi)
     operations = document["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
-    stated = operations.get(request.method.lower(), {}).get("parameters", [])
-    known = {one["name"] for one in stated if one["in"] == "query"}
+    parameters = operations.get(request.method.lower(), {}).get("parameters", [])
+    known = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
     unknown = [name for name in request.query_params if name and name not in known]
     if unknown:
-        near = nearest_name(unknown[0], known)
-        remedy = f"write `{near}`" if near else f"use one of {', '.join(sorted(known))}" if known else "leave it out"
+        close = nearest_name(unknown[0], known)
+        remedy = f"write `{close}`" if close else f"use one of {', '.join(sorted(known))}" if known else "leave it out"
         raise InvalidInput(Problem("/query", "unknown_parameter", f"there is no `{displayed(unknown[0])}`", remedy))
 
 
 def describe(api: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document. It is made once, also if several requests ask for it at the same time."""
-    with _MAKING:
+    with _BUILD_LOCK:
         if api.openapi_schema is None:
-            api.openapi_schema = _made(api)
+            api.openapi_schema = _build_document(api)
         return api.openapi_schema
 
 
-def _made(api: FastAPI) -> dict[str, Any]:
+def _build_document(api: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title="ContextOS",
         version=__version__,
@@ -109,8 +109,8 @@ def _made(api: FastAPI) -> dict[str, Any]:
     )
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(generated["$defs"])
-    posted = components["schemas"][InvokeRequest.__name__]
-    posted["required"] = [one for one in posted["required"] if one not in FILLED_IN]
+    request_schema = components["schemas"][InvokeRequest.__name__]
+    request_schema["required"] = [name for name in request_schema["required"] if name not in FILLED_IN]
     for name, member in (("UserClaims", "user_id"), ("AgentIdentity", "agent_id"), ("UserDelegation", "token_ref")):
         components["schemas"][name]["properties"][member]["pattern"] = ID_PATTERN
     components["securitySchemes"] = {
@@ -126,6 +126,6 @@ def _made(api: FastAPI) -> dict[str, Any]:
             operation["security"] = [] if path in ("/v1/health", "/v1/ready") else [{BEARER: []}, session]
             for parameter in operation.get("parameters", ()):
                 # A parameter that is left out is absent: the text of an address or a header is never `null`.
-                [stated] = [one for one in parameter["schema"].pop("anyOf", [{}]) if one.get("type") != "null"]
-                parameter["schema"].update(stated)
+                [typed] = [schema for schema in parameter["schema"].pop("anyOf", [{}]) if schema.get("type") != "null"]
+                parameter["schema"].update(typed)
     return document

@@ -7,6 +7,7 @@ which returns the statements to sign. Both make the same proposal, so the signed
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final
 
@@ -48,13 +49,13 @@ def operation_routes() -> APIRouter:
         method, path = operation.address
         body, output = SIGNED_INPUTS.get(operation.name), operation.output
         is_bytes = not issubclass(output, Model)
-        said: dict[int | str, dict[str, Any]] = (
+        responses: dict[int | str, dict[str, Any]] = (
             {operation.status: {"content": {operation.media_type: {}}}} if is_bytes else {}
         )
         if body is not None:
             routes.add_api_route(
                 path + STATEMENT,
-                _endpoint(operation, json_body(operation.input), _stating(operation)),
+                _endpoint(operation, json_body(operation.input), _statement_answer(operation)),
                 methods=[method],
                 tags=[operation.group],
                 operation_id=f"{operation.name}.statement",
@@ -65,7 +66,7 @@ def operation_routes() -> APIRouter:
             )
         routes.add_api_route(
             path,
-            _endpoint(operation, json_body(body), _acting(operation))
+            _endpoint(operation, json_body(body), _act_answer(operation))
             if body is not None
             else _endpoint(operation, _query(operation.input), operation.run),
             methods=[method],
@@ -77,7 +78,7 @@ def operation_routes() -> APIRouter:
             response_model=None if is_bytes else output,
             response_class=Response if is_bytes else JSONResponse,
             response_model_exclude_unset=True,
-            responses=said,
+            responses=responses,
             openapi_extra=body_of(body) if body is not None else None,
         )
     return routes
@@ -115,38 +116,39 @@ def _query(model: type[Model]) -> Any:
     return Annotated[type(model.__name__, (model,), {"model_config": ConfigDict(extra="ignore")}), Query()]
 
 
-def _stating(operation: Operation) -> _Answer:
+def _statement_answer(operation: Operation) -> _Answer:
     async def state(asked: Asked, sent: Any) -> ActDocument:
         return await act_document(asked.app.deployment, asked.tenant_id, await operation.run(asked, sent))
 
     return state
 
 
-def _acting(operation: Operation) -> _Answer:
+def _act_answer(operation: Operation) -> _Answer:
     async def act(asked: Asked, sent: Any) -> Any:
         return await done_with(asked.app.deployment, await operation.run(asked, sent), sent.tokens)
 
     return act
 
 
-def _endpoint(operation: Operation, sent_as: Any, answer: _Answer) -> Any:
+def _endpoint(operation: Operation, input_annotation: Any, answer: _Answer) -> Any:
     """Return the function of a route. Its signature, which FastAPI reads, has the parameters of the operation."""
 
     async def endpoint(
         app: App, caller: Caller, roles: frozenset[str], sent: Any, name: str = "", work: Work | None = None
     ) -> Any:
         asked = await asked_by(operation, app, caller, roles, name)
-        made = await (answer(asked, sent) if work is None else work.do(caller.tenant_id, lambda _: answer(asked, sent)))
-        return Response(made, media_type=operation.media_type) if isinstance(made, bytes) else made
+        run = partial(answer, asked, sent)
+        result = await (run() if work is None else work.do(caller.tenant_id, lambda _: run()))
+        return Response(result, media_type=operation.media_type) if isinstance(result, bytes) else result
 
-    parameters = {"app": AppHere, "caller": CallerHere, "roles": RolesHere, "sent": sent_as}
+    parameters = {"app": AppHere, "caller": CallerHere, "roles": RolesHere, "sent": input_annotation}
     if operation.is_long:
         parameters["work"] = WorkHere
     if operation.about is OF_RUN:
         parameters["name"] = RunName
     elif (about := operation.about) is not None:
-        named = Path(alias=about.name, description=about.description, max_length=about.max_chars)
-        parameters["name"] = Annotated[str, named]
+        path = Path(alias=about.name, description=about.description, max_length=about.max_chars)
+        parameters["name"] = Annotated[str, path]
     endpoint.__signature__ = Signature(  # type: ignore[attr-defined]  # as `inspect` documents it
         [Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation) for name, annotation in parameters.items()]
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Final, get_args
 
@@ -63,23 +64,16 @@ STATUSES: Final[Mapping[type[ContextOSError], int]] = {
 """The status of each class of error. A class that is not listed has the status of its nearest base class."""
 
 TOO_LATE: Final = frozenset(
-    {
-        "not_waiting",
-        "already_answered",
-        "expired",
-        "other_binding",
-        "approval_void",
-        "not_void",
-        *get_args(RefusalReason),
-    }
+    {"not_waiting", "already_answered", "expired", "other_binding", "approval_void", "not_void"}
+    | {*get_args(RefusalReason)}
 )
 """The reasons of `ApprovalRefused` that concern the question or the memory, not the person. Their status is 409."""
 
 IDENTITY_REFUSED: Final = "identity_refused"
 """The code of an `InvalidInput` whose stated identity is not the one that the token proves. Its status is 403."""
 
-_OURS: Final = "the request could not be answered; nothing of it is lost, and the log of the server has the reason"
-_LATER: Final = "a dependency of the server does not answer; send the same request again after `Retry-After`"
+_OUR_FAULT: Final = "the request could not be answered; nothing of it is lost, and the log of the server has the reason"
+_TRY_LATER: Final = "a dependency of the server does not answer; send the same request again after `Retry-After`"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -92,7 +86,7 @@ class HttpProblem(HTTPException):
 
 
 def not_found() -> HttpProblem:
-    """Return the 404 that answers both for a thing that does not exist and for one that the caller may not see."""
+    """Return the 404 that answers both for a thing that does not exist and for a thing that the caller may not see."""
     return HttpProblem(404, "not_found", "there is nothing at this address that you may see")
 
 
@@ -106,7 +100,7 @@ def status_of(error: ContextOSError) -> int:
         return 409
     if isinstance(error, InvalidInput) and error.problems[0].code == IDENTITY_REFUSED:
         return 403
-    return next(STATUSES[one] for one in type(error).__mro__ if one in STATUSES)
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
 def add_problem_handlers(api: FastAPI) -> None:
@@ -118,7 +112,7 @@ def add_problem_handlers(api: FastAPI) -> None:
 
 async def answer_to(request: Request, error: Exception) -> Response | None:
     """Return the problem document that answers an error; None for a defect of the server."""
-    handler = next((one for kind, one in _HANDLERS.items() if isinstance(error, kind)), None)
+    handler = next((_HANDLERS[kind] for kind in _HANDLERS if isinstance(error, kind)), None)
     return await handler(request, error) if handler is not None else None
 
 
@@ -130,10 +124,7 @@ async def _contextos_error(_request: Request, error: Exception) -> Response:
     if isinstance(error, ApprovalRefused):
         code = error.reason
     elif isinstance(error, InvalidInput):
-        parts = [
-            ProblemPart(pointer=one.pointer, code=one.code, detail=one.detail, remedy=one.remedy)
-            for one in error.problems
-        ]
+        parts = [ProblemPart(**asdict(problem)) for problem in error.problems]
     elif isinstance(error, NotFound):
         detail = not_found().detail
     elif isinstance(error, OtherEnvironment):
@@ -142,9 +133,9 @@ async def _contextos_error(_request: Request, error: Exception) -> Response:
         _LOG.warning("a request was refused: %s", error)
     elif isinstance(error, Unavailable):
         headers["Retry-After"] = str(max(1, -(-error.retry_after_ms // 1000)))
-        detail = detail if status == 429 else _LATER
+        detail = detail if status == 429 else _TRY_LATER
     elif status >= 500:
-        detail = _OURS
+        detail = _OUR_FAULT
     if status >= 500:
         _LOG.warning("a request failed", extra=error_fields(error))
     return problem_response(status, code, detail, parts, headers)
@@ -155,8 +146,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HttpProblem):
         return problem_response(error.status_code, error.code, error.detail, headers=error.headers)
     if error.status_code == 404:
-        found = not_found()
-        return problem_response(404, found.code, found.detail)
+        missing = not_found()
+        return problem_response(404, missing.code, missing.detail)
     if error.status_code == 405:
         detail = "this address has no such method; `Allow` lists those that it has"
         return problem_response(405, "method_not_allowed", detail, headers={"Allow": ", ".join(_allowed(request))})
@@ -165,19 +156,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> Iterator[str]:
-    """Yield the methods of an address. The framework itself names only those of the first route with this address."""
+    """Yield the methods of an address. The framework itself names only the methods of the first route."""
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-        asked = {**request.scope, "method": method}
-        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
             yield from ("GET", "HEAD") if method == "GET" else (method,)
 
 
 async def _unfit_parameters(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError), "it is registered for these"
-    parts = [
-        ProblemPart(pointer=pointer(one["loc"][1:]), code=one["type"], detail=one["msg"][:1].lower() + one["msg"][1:])
-        for one in error.errors()
-    ]
+    parts = []
+    for fault in error.errors():
+        detail = fault["msg"][:1].lower() + fault["msg"][1:]
+        parts.append(ProblemPart(pointer=pointer(fault["loc"][1:]), code=fault["type"], detail=detail))
     return problem_response(422, "invalid_input", "a parameter of the address does not fit", parts)
 
 
@@ -190,7 +181,7 @@ _HANDLERS: Final[Mapping[type[Exception], Callable[[Request, Exception], Awaitab
 
 async def _defect(_request: Request, _error: Exception) -> Response:
     # The framework answers it outside of every middleware, and raises it again, so that the log has its stack.
-    return problem_response(500, "defect", _OURS, headers=SECURE_HEADERS)
+    return problem_response(500, "defect", _OUR_FAULT, headers=SECURE_HEADERS)
 
 
 def problem_response(

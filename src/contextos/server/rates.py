@@ -43,14 +43,14 @@ class RequestRates:
     def count(self, caller: Caller) -> None:
         """Count a request. Raises `Overloaded` if the caller or their tenant sent too many within a minute."""
         now_us = self._clock.now_us()
-        if early_us := self._callers.take((caller.tenant_id, caller.kind, caller.subject), now_us):
-            raise _too_many("you sent", self._limits.max_http_requests_per_minute_per_caller, early_us)
-        if early_us := self._tenants.take(caller.tenant_id, now_us):
-            raise _too_many("this tenant sent", self._limits.max_http_requests_per_minute_per_tenant, early_us)
+        if wait_us := self._callers.take((caller.tenant_id, caller.kind, caller.subject), now_us):
+            raise _too_many("you sent", self._limits.max_http_requests_per_minute_per_caller, wait_us)
+        if wait_us := self._tenants.take(caller.tenant_id, now_us):
+            raise _too_many("this tenant sent", self._limits.max_http_requests_per_minute_per_tenant, wait_us)
 
 
-def _too_many(who: str, most: int, early_us: int) -> Overloaded:
-    return Overloaded("http", f"{who} {most} requests within a minute", retry_after_ms=-(-early_us // 1_000))
+def _too_many(subject: str, limit: int, wait_us: int) -> Overloaded:
+    return Overloaded("http", f"{subject} {limit} requests within a minute", retry_after_ms=-(-wait_us // 1_000))
 
 
 def client_address(client: tuple[str, int] | Address | None) -> str:
@@ -75,12 +75,12 @@ class Places:
     def __init__(self, of: str, most: int, most_per_tenant: int, *, percent_per_address: int = 100) -> None:
         self._of, self._most, self._most_per_tenant = of, most, most_per_tenant
         self._most_per_address = share_of(most, percent_per_address)
-        self._taken: Counter[str] = Counter()
+        self._taken_by_tenant: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
 
     def check(self, tenant_id: str, address: str = "") -> None:
         """Raise `Overloaded` if the tenant, the address or the server holds all places that it may."""
-        if self._taken[tenant_id] >= self._most_per_tenant or self._taken.total() >= self._most:
+        if self._taken_by_tenant[tenant_id] >= self._most_per_tenant or self._taken_by_tenant.total() >= self._most:
             raise Overloaded("http", f"enough {self._of} go on at the moment", retry_after_ms=BUSY_RETRY_MS)
         if address and self._addresses[address] >= self._most_per_address:
             detail = f"your address has {self._most_per_address} {self._of} already"
@@ -89,12 +89,12 @@ class Places:
     def take(self, tenant_id: str, address: str = "") -> None:
         """Take a place. Raises as `check`."""
         self.check(tenant_id, address)
-        self._taken[tenant_id] += 1
+        self._taken_by_tenant[tenant_id] += 1
         self._addresses[address] += 1
 
     def free(self, tenant_id: str, address: str = "") -> None:
         """Give a place back."""
-        self._taken -= Counter({tenant_id: 1})
+        self._taken_by_tenant -= Counter({tenant_id: 1})
         self._addresses -= Counter({address: 1})
 
     @contextmanager

@@ -1,9 +1,8 @@
 """Serves an MCP server over HTTP on this machine with a bearer token.
 
-Every request but those for metadata (`/.well-known/`) needs a token: every local program and web page can reach the
-loopback address.
-The headers `Host` and `Origin` are checked too. Only a loopback address is served, because there is no TLS here; to
-serve other machines, put a TLS proxy in front.
+Every request except for metadata (`/.well-known/`) needs a token: every local program and web page can reach the
+loopback address. The headers `Host` and `Origin` are checked too. Only a loopback address is served, because there is
+no TLS here; to serve other machines, put a TLS proxy in front.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 MIN_TOKEN_CHARS: Final = 20
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
-_OF_VALUES: Final = frozenset({"integer_too_large", "lone_surrogate", "number_not_finite", "number_out_of_range"})
+_VALUE_FAULTS: Final = frozenset({"integer_too_large", "lone_surrogate", "number_not_finite", "number_out_of_range"})
 
 
 class Resource(Protocol):
@@ -67,10 +66,10 @@ async def serve_oauth(server: Server[Any], bound: socket.socket, resource: Resou
         {"issuer_url": resource.issuer, "resource_server_url": resource.url, "validate_token_resource": True}
     )
     # A proxy with TLS in front passes on the host that the client named.
-    named = urlsplit(resource.url).netloc
-    hosts = [*_hosts(bound), named.lower()]
-    app = _http_app(server, hosts, f"https://{named}", auth=auth, token_verifier=resource)
-    app.add_middleware(_TryAgain)
+    host = urlsplit(resource.url).netloc
+    hosts = [*_hosts(bound), host.lower()]
+    app = _http_app(server, hosts, f"https://{host}", auth=auth, token_verifier=resource)
+    app.add_middleware(_UnavailableAs503)
     await _serve(app, bound, hosts)
 
 
@@ -94,27 +93,27 @@ def _http_app(server: Server[Any], hosts: Sequence[str], *origins: str, **auth: 
     )
     # Behind a proxy with TLS a redirect would lead to an address without TLS. Any path but `PATH` is 404.
     app.router.redirect_slashes = False
-    app.add_middleware(_OneMeaning)
+    app.add_middleware(_UnambiguousJson)
     return app
 
 
 def refused_json(raw: bytes) -> dict[str, Any] | None:
     """Return the JSON-RPC error that answers a message; None if the message is accepted.
 
-    Refused are a text that is not JSON, one that readers can understand differently (a member twice), and an id that no
-    answer can carry (null). A number or a text that cannot be carried is left to the gate, which names its place in the
-    arguments of the call.
+    A message is refused if it is not JSON, has a member twice (so that two readers can understand it differently), or
+    has an id that no answer can carry (null). A number or a text that cannot be carried is left to the gate, which
+    names its place in the arguments of the call.
     """
     try:
-        said = loads(raw, max_bytes=MAX_REQUEST_BYTES, max_depth=2 * MAX_DEPTH, max_nodes=2 * MAX_NODES)
+        message = loads(raw, max_bytes=MAX_REQUEST_BYTES, max_depth=2 * MAX_DEPTH, max_nodes=2 * MAX_NODES)
     except MalformedJson as error:
-        problem = next((one for one in error.problems if one.code not in _OF_VALUES), None)
+        problem = next((problem for problem in error.problems if problem.code not in _VALUE_FAULTS), None)
         if problem is None and len(error.problems) < MAX_PROBLEMS:
             return None
         problem = problem or error.problems[0]
         code = PARSE_ERROR if problem.code == "syntax" else INVALID_REQUEST
         return {"jsonrpc": "2.0", "id": id_of(raw), "error": {"code": code, "message": str(problem)}}
-    if isinstance(said, dict) and "method" in said and "id" in said and id_of(raw) is None:
+    if isinstance(message, dict) and "method" in message and "id" in message and id_of(raw) is None:
         detail = "`id` is a text or a whole number; a notification has none"
         return {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": detail}}
     return None
@@ -123,17 +122,17 @@ def refused_json(raw: bytes) -> dict[str, Any] | None:
 def id_of(raw: bytes) -> str | int | None:
     """Return the id of a refused message; None if it has no id that an answer can carry."""
     try:
-        said = json.loads(raw)
+        message = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    asked = said.get("id") if isinstance(said, dict) and "method" in said else None
-    if isinstance(asked, str):
+    message_id = message.get("id") if isinstance(message, dict) and "method" in message else None
+    if isinstance(message_id, str):
         # `json` reads half of a surrogate pair, which no answer can be written with.
-        return asked if asked == asked.encode("utf-8", "ignore").decode() else None
-    return asked if isinstance(asked, int) and not isinstance(asked, bool) else None
+        return message_id if message_id == message_id.encode("utf-8", "ignore").decode() else None
+    return message_id if isinstance(message_id, int) and not isinstance(message_id, bool) else None
 
 
-class _OneMeaning:
+class _UnambiguousJson:
     """Answers a request with 400 where `refused_json` refuses its body: the SDK takes the last of two members. A POST
     whose media type is not JSON gets 415.
 
@@ -148,8 +147,8 @@ class _OneMeaning:
 
         refused: list[dict[str, Any]] = []
         body, is_whole = bytearray(), False
-        stated = next((value for name, value in scope.get("headers", ()) if name == b"content-type"), b"")
-        if scope["type"] == "http" and scope["method"] == "POST" and not is_json(stated.decode("latin-1")):
+        content_type = next((value for name, value in scope.get("headers", ()) if name == b"content-type"), b"")
+        if scope["type"] == "http" and scope["method"] == "POST" and not is_json(content_type.decode("latin-1")):
             detail = "the body has to be `application/json` in UTF-8; state it in `Content-Type`"
             await HttpRefusal(415, "unsupported_media_type", detail, (("Accept", "application/json"),)).send(send)
             return
@@ -179,7 +178,7 @@ class _OneMeaning:
         await self._app(scope, *((read, answer) if scope["type"] == "http" else (receive, send)))
 
 
-class _TryAgain:
+class _UnavailableAs503:
     """Answers a request with 503 and `Retry-After` where the check of its token raises `Unavailable`."""
 
     def __init__(self, app: Asgi) -> None:
@@ -262,27 +261,27 @@ def listen(address: str, *, reachable: bool = False) -> socket.socket:
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     try:
-        local = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+        ip = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
         number = int(port)
     except ValueError:
         raise _refused(address, "not_an_address", "it is not `HOST:PORT` with an IP address") from None
-    if not local.is_loopback and not reachable:
+    if not ip.is_loopback and not reachable:
         raise _refused(address, "not_loopback", "other machines can reach it, and there is no TLS here")
-    family = socket.AF_INET6 if local.version == 6 else socket.AF_INET
+    family = socket.AF_INET6 if ip.version == 6 else socket.AF_INET
     # asyncio sends without delay only on sockets that name the protocol; else the end of an answer waits for 40 ms.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((str(local), number))
+        bound.bind((str(ip), number))
         # Listens already here, so that a client that connects before the server runs waits and is not refused.
         bound.listen()
     except (OSError, OverflowError) as error:
         bound.close()
-        taken = "another process has the port; end it, or name another port"
-        remedy = {errno.EADDRINUSE: taken, errno.EACCES: "name a port above 1023"}.get(getattr(error, "errno", 0) or 0)
+        in_use = "another process has the port; end it, or name another port"
+        remedy = {errno.EADDRINUSE: in_use, errno.EACCES: "name a port above 1023"}.get(getattr(error, "errno", 0) or 0)
         raise _refused(address, "not_bound", why(error), *[remedy] if remedy else []) from None
     return bound
 
 
-def _refused(address: str, code: str, said: str, remedy: str = "use 127.0.0.1 and a port") -> InvalidSettings:
-    return InvalidSettings(Problem("/http", code, f"cannot serve on `{address}`: {said}", remedy))
+def _refused(address: str, code: str, reason: str, remedy: str = "use 127.0.0.1 and a port") -> InvalidSettings:
+    return InvalidSettings(Problem("/http", code, f"cannot serve on `{address}`: {reason}", remedy))

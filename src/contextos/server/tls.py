@@ -38,24 +38,24 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
             f"`{key.name}` has a passphrase",
             "write the key without one: `openssl pkey -in FILE -out FILE`",
         )
-        raise _refused("no_certificate", detail, remedy)
+        raise _refusal("no_certificate", detail, remedy)
     try:
         # Without a passphrase: the terminal would be asked for one.
         context.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError):
         detail = f"`{certificate.name}` and `{key.name}` are not a certificate with its key: they do not fit"
-        raise _refused("no_certificate", detail, _PEM) from None
+        raise _refusal("no_certificate", detail, _PEM) from None
     return context
 
 
-def _check_pem(file: Path, what: str, holds: bytes) -> bytes:
-    """Return the bytes of a PEM file. Raise `InvalidSettings` unless they contain `holds`."""
+def _check_pem(file: Path, content: str, marker: bytes) -> bytes:
+    """Return the bytes of a PEM file. Raise `InvalidSettings` unless they contain `marker`."""
     try:
         text = read_regular_file(file, MAX_PEM_BYTES)
     except OSError as error:
-        raise _refused("no_certificate", f"`{file.name}` cannot be read: {why(error)}", _PEM) from None
-    if holds not in text:
-        raise _refused("no_certificate", f"`{file.name}` has no {what} in PEM", _PEM)
+        raise _refusal("no_certificate", f"`{file.name}` cannot be read: {why(error)}", _PEM) from None
+    if marker not in text:
+        raise _refusal("no_certificate", f"`{file.name}` has no {content} in PEM", _PEM)
     return text
 
 
@@ -67,20 +67,20 @@ def check_reach(is_loopback: bool, *, has_tls: bool, behind_tls_proxy: bool) -> 
     """
     if behind_tls_proxy and (has_tls or is_loopback):
         detail = "a proxy in front changes nothing for this machine alone, and for a server with TLS"
-        raise _refused("no_effect", detail, "leave `--behind-tls-proxy` out")
+        raise _refusal("no_effect", detail, "leave `--behind-tls-proxy` out")
     if not is_loopback and not has_tls and not behind_tls_proxy:
         detail = "other machines can reach the address, and there is no TLS"
         remedy = "give `--tls-cert` and `--tls-key`, or say `--behind-tls-proxy`; or serve 127.0.0.1"
-        raise _refused("not_loopback", detail, remedy)
+        raise _refusal("not_loopback", detail, remedy)
 
 
 def hosts_of(stated: Sequence[str]) -> list[str]:
     """Return the hosts that requests may name, in lower case. Raises `InvalidSettings` if one is not a host."""
-    if (wrong := next((one for one in stated if not is_host(one)), None)) is not None:
+    if (wrong := next((host for host in stated if not is_host(host)), None)) is not None:
         detail = f"`{displayed(wrong)}` is not the host of a request"
-        raise _refused("not_a_host", detail, "write it as in a URL, such as `api.acme.example` or `127.0.0.1:8765`")
-    return [one.lower() for one in stated]
+        raise _refusal("not_a_host", detail, "write it as in a URL, such as `api.acme.example` or `127.0.0.1:8765`")
+    return [host.lower() for host in stated]
 
 
-def _refused(code: str, detail: str, remedy: str) -> InvalidSettings:
+def _refusal(code: str, detail: str, remedy: str) -> InvalidSettings:
     return InvalidSettings(Problem("/http", code, detail, remedy))

@@ -16,9 +16,9 @@ from contextos.service.views import ActDocument, StatedAct
 from contextos.trust.identity.jws import signing_input, unverified_payload, unverified_time
 
 MAX_STATED_S: Final = 900
-"""How long after its time a statement can be signed, and a token sent after it was signed, in seconds."""
+"""The most seconds between the time of a statement and its signature, and between the signature and its arrival."""
 MAX_AHEAD_S: Final = 60
-"""How far the clock of the person who states or signs it can be ahead, in seconds."""
+"""The most seconds that the clock of a person who states or signs an act can be ahead."""
 
 
 def signer_elsewhere(actor_id: str) -> Actor:
@@ -34,36 +34,37 @@ async def act_document(app: Deployment, tenant_id: str, proposal: ActProposal[An
     """
     if not proposal.statements:
         await proposal.signed()
-    known = await app.ports.directory.approver(tenant_id, proposal.by.id)
-    kids, now_s = [one.kid for one in known.keys] if known else [], app.ports.clock.now_us() // 1_000_000
-    stated = [
+    approver = await app.ports.directory.approver(tenant_id, proposal.by.id)
+    kids, now_s = [key.kid for key in approver.keys] if approver else [], app.ports.clock.now_us() // 1_000_000
+    acts = [
         StatedAct(
-            statement=dict(said),
-            signing_inputs={kid: signing_input(kid, proposal.typ, said, now_s).decode() for kid in kids},
+            statement=dict(statement),
+            signing_inputs={kid: signing_input(kid, proposal.typ, statement, now_s).decode() for kid in kids},
         )
-        for said in proposal.statements
+        for statement in proposal.statements
     ]
-    return ActDocument(statements=stated)
+    return ActDocument(statements=acts)
 
 
 async def done_with(app: Deployment, proposal: ActProposal[ResultT], tokens: Sequence[str]) -> ResultT:
     """Do an act that was signed elsewhere: `tokens` has a compact JWS for each of its statements, in any order.
 
     Raises `ApprovalRefused` for a statement that none of the tokens signs or a token that says no time
-    (`assertion_invalid`), and for one that was not signed in the last `MAX_STATED_S` (`assertion_expired`);
-    `InvalidInput` if there is another number of them; and as the act.
+    (`assertion_invalid`), and for a token that was not signed in the last `MAX_STATED_S` (`assertion_expired`).
+    Raises `InvalidInput` if the numbers of statements and tokens differ, and all errors of the act.
     """
-    said = proposal.statements
-    if said and len(tokens) != len(said):
-        detail = f"the act has {len(said)} statements, and {len(tokens)} tokens were sent"
+    statements = proposal.statements
+    if statements and len(tokens) != len(statements):
+        detail = f"the act has {len(statements)} statements, and {len(tokens)} tokens were sent"
         remedy = "sign each statement of the act as it is now"
         raise InvalidInput(Problem("/tokens", "other_statements", detail, remedy))
-    by_statement = {canonical(unverified_payload(one)): one for one in tokens}
-    return await proposal.commit([_presented(app, by_statement.get(canonical(dict(one)), "")) for one in said])
+    by_statement = {canonical(unverified_payload(token)): token for token in tokens}
+    matching = (by_statement.get(canonical(dict(statement)), "") for statement in statements)
+    return await proposal.commit([_token_proof(app, token) for token in matching])
 
 
-def _presented(app: Deployment, token: str) -> Mapping[str, Any]:
-    """Return a token as the proof of an act. It has to be recent: its carrier could keep it and send it later."""
+def _token_proof(app: Deployment, token: str) -> Mapping[str, Any]:
+    """Return a token as the proof of an act. A token has to be recent, because its carrier could send it much later."""
     signed_at_s = unverified_time(token)
     if unverified_payload(token) is not None and signed_at_s is None:
         raise ApprovalRefused("assertion_invalid", "the token does not say when it was signed (`iat` of its header)")

@@ -33,7 +33,7 @@ from contextos.trust.seal import listed_key
 
 Verdict = Literal["approved", "denied"]
 
-_STATED = ("approver", "verdict", "reason")
+_SIGNED_FIELDS = ("approver", "verdict", "reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Question:
     _content: Mapping[str, Any] = field(repr=False, compare=False)
     _deployment: Deployment = field(repr=False, compare=False)
     _void: VoidQuestion | None = field(repr=False, compare=False)
-    _asked: OpenQuestion | None = field(repr=False, compare=False)
+    _open_question: OpenQuestion | None = field(repr=False, compare=False)
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -154,14 +154,14 @@ class Question:
             Integrity: an entry, the question or its stored document was altered.
             Conflict: another process changed the run at the same moment and the question is still open; answer again.
         """
-        stated = unverified_payload(token)
-        if stated is None or not all(isinstance(stated.get(name), str) for name in _STATED):
+        payload = unverified_payload(token)
+        if payload is None or not all(isinstance(payload.get(name), str) for name in _SIGNED_FIELDS):
             detail = "the token is not a compact JWS over an approval statement; have the person sign `statement()`"
             raise ApprovalRefused("assertion_invalid", detail)
-        if stated.get("binding_digest") != self.binding_digest:
+        if payload.get("binding_digest") != self.binding_digest:
             detail = f"the token answers another question than that of `{self.run_id}`; have the person sign this one"
             raise ApprovalRefused("other_binding", detail)
-        await self._record(stated, lambda _statement: {"kind": "jws", "token": token}, self._asked)
+        await self._record(payload, lambda _statement: {"kind": "jws", "token": token}, self._open_question)
 
     async def answer_with_login(self, token: str, statement: ApprovalStatement) -> None:
         """Record the answer in `statement`, proved by an OIDC token of a login for it: its nonce is `statement.nonce`.
@@ -175,7 +175,7 @@ class Question:
             Unavailable: the issuer does not give its keys; nothing was recorded.
             Integrity, Conflict: as `answer`.
         """
-        ports, stated = self._deployment.ports, statement._statement
+        ports, signed_fields = self._deployment.ports, statement._statement
         logins = ports.approval_logins
         if logins is None:
             detail = "this deployment trusts no issuer of logins; answer with a key, or set `[approval_logins]`"
@@ -187,7 +187,7 @@ class Question:
         now_us = await recorded_now_us(ports, self.tenant_id)
         trusted: dict[str, Any] = {"now_us": now_us, "max_auth_age_s": logins.max_auth_age_s}
         # The issuer can have taken seconds, in which the question can have been erased. So its run is read again.
-        await self._record(stated, partial(login_assertion, token, logins.issuer, jwks, **trusted), None)
+        await self._record(signed_fields, partial(login_assertion, token, logins.issuer, jwks, **trusted), None)
 
     async def passkey_options(self, statement: ApprovalStatement, *, origin: str) -> dict[str, JsonValue]:
         """Return the options with which a page of `origin` asks a browser for the answer in `statement`
@@ -212,29 +212,29 @@ class Question:
                 (`assertion_invalid`).
             Integrity, Conflict: as `answer`.
         """
-        stated, assertion = statement._statement, passkey_assertion(response)
-        await self._record(stated, lambda _statement: assertion, self._asked)
+        signed_fields, assertion = statement._statement, passkey_assertion(response)
+        await self._record(signed_fields, lambda _statement: assertion, self._open_question)
 
-    async def _record(self, stated: Mapping[str, Any], vouch: SignAnswer, asked: OpenQuestion | None) -> None:
+    async def _record(self, signed_fields: Mapping[str, Any], vouch: SignAnswer, question: OpenQuestion | None) -> None:
         """Record the answer in a statement, proved by the assertion that `vouch` returns for it.
 
-        `asked` is the question as it was read. If it is None, the question is read now.
+        `question` is the question as it was read. If it is None, the question is read now.
         """
         answer = partial(
             answer_approval,
             self._deployment,
             self.tenant_id,
             self.run_id,
-            approver_id=stated["approver"],
-            verdict=stated["verdict"],
-            reason=stated["reason"],
-            binding_digest=stated["binding_digest"],
+            approver_id=signed_fields["approver"],
+            verdict=signed_fields["verdict"],
+            reason=signed_fields["reason"],
+            binding_digest=signed_fields["binding_digest"],
             vouch=vouch,
         )
-        if asked is not None:
+        if question is not None:
             # If the run went on since it was read, the answer is judged on what is there now.
             with suppress(Conflict):
-                return await answer(asked=asked)
+                return await answer(asked=question)
         await answer()
 
 
@@ -311,36 +311,36 @@ class ApprovalQuestions:
         check_limit(limit)
         store = self._deployment.ports.stores.tenant(tenant_id)
         start = await line_at(store, tenant_id, cursor)
-        found: list[Question] = []
+        questions: list[Question] = []
         unverified: list[UnverifiedRun] = []
-        read, last = 0, ""
-        async for line in waiting_runs(store, tenant_id, start.seq if start else 0):
-            if len(found) == limit or read == MAX_RUNS_READ:
-                return Page(tuple(found), last, tuple(unverified))
-            read, last = read + 1, cursor_of(line)
+        runs_read, last_cursor = 0, ""
+        async for entry in waiting_runs(store, tenant_id, start.seq if start else 0):
+            if len(questions) == limit or runs_read == MAX_RUNS_READ:
+                return Page(tuple(questions), last_cursor, tuple(unverified))
+            runs_read, last_cursor = runs_read + 1, cursor_of(entry)
             # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
             await self._deployment.ports.pause(0)
             try:
-                asked = await open_question(self._deployment, tenant_id, line.key)
+                question = await open_question(self._deployment, tenant_id, entry.key)
             except ApprovalRefused:
                 # The run waits for something else, or its question was answered meanwhile.
                 continue
             except (Integrity, NotFound) as fault:
-                unverified.append(UnverifiedRun(line.key, str(fault)))
+                unverified.append(UnverifiedRun(entry.key, str(fault)))
                 continue
-            to = asked.content["required_role"]
-            if role in (None, to) and (roles is None or to in roles):
-                void = await void_question(self._deployment, tenant_id, asked.entries, outside=False)
-                found.append(self._question(tenant_id, line.key, asked, void))
-        return Page(tuple(found), None, tuple(unverified))
+            required_role = question.content["required_role"]
+            if role in (None, required_role) and (roles is None or required_role in roles):
+                void = await void_question(self._deployment, tenant_id, question.entries, outside=False)
+                questions.append(self._question(tenant_id, entry.key, question, void))
+        return Page(tuple(questions), None, tuple(unverified))
 
     async def get(
         self, tenant_id: str, name: str, *, roles: Collection[str] | None = None, answering: bool = False
     ) -> Question:
         """Return the question on which a run waits. `name` is the id of the run, or of its request.
 
-        With `answering` it is for an answer that is there already: the run is not read again to record the answer, and
-        `void` is empty, because the answer looks whether the question is void.
+        `answering`: the caller has an answer already. Then the run is not read again to record the answer, and `void`
+        is empty, because the record of the answer checks whether the question is void.
 
         Raises:
             ApprovalRefused: the run waits for no approval (`not_waiting`), or its question was answered
@@ -350,15 +350,15 @@ class ApprovalQuestions:
                 open or not, asks none of them.
         """
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
-        asked = await open_question(self._deployment, tenant_id, run_id, roles)
-        void = None if answering else await void_question(self._deployment, tenant_id, asked.entries)
-        return self._question(tenant_id, run_id, asked, void, answering=answering)
+        question = await open_question(self._deployment, tenant_id, run_id, roles)
+        void = None if answering else await void_question(self._deployment, tenant_id, question.entries)
+        return self._question(tenant_id, run_id, question, void, answering=answering)
 
     def _question(
-        self, tenant_id: str, run_id: str, asked: OpenQuestion, void: VoidQuestion | None, *, answering: bool = False
+        self, tenant_id: str, run_id: str, question: OpenQuestion, void: VoidQuestion | None, *, answering: bool = False
     ) -> Question:
-        content = asked.content
-        shown = shown_text(content["binding"], content["args"], content["evidence"])
+        content = question.content
+        display = shown_text(content["binding"], content["args"], content["evidence"])
         return Question(
             tenant_id=tenant_id,
             run_id=run_id,
@@ -366,19 +366,19 @@ class ApprovalQuestions:
             gate_id=content["gate_id"],
             required_role=content["required_role"],
             deadline_us=content["deadline_us"],
-            binding_digest=asked.binding_digest,
-            capability_id=shown["capability"],
-            mode=shown["mode"],
-            args=tuple(ShownValue(name, value) for name, value in shown["args"].items()),
+            binding_digest=question.binding_digest,
+            capability_id=display["capability"],
+            mode=display["mode"],
+            args=tuple(ShownValue(name, value) for name, value in display["args"].items()),
             evidence=tuple(
-                ShownEvidence(one["name"], one["subject"], one["value"], one["ref"]) for one in shown["evidence"]
+                ShownEvidence(item["name"], item["subject"], item["value"], item["ref"]) for item in display["evidence"]
             ),
-            requester=tuple(shown["requester"]),
-            untrusted=tuple(ShownValue(name, found) for name, found in shown.get("untrusted", {}).items()),
-            secrets=tuple(ShownValue(name, found) for name, found in shown.get("secrets", {}).items()),
+            requester=tuple(display["requester"]),
+            untrusted=tuple(ShownValue(name, place) for name, place in display.get("untrusted", {}).items()),
+            secrets=tuple(ShownValue(name, place) for name, place in display.get("secrets", {}).items()),
             void=void.detail if void is not None else "",
             _content=content,
             _deployment=self._deployment,
             _void=void,
-            _asked=asked if answering else None,
+            _open_question=question if answering else None,
         )

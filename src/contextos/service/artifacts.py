@@ -60,9 +60,9 @@ class PublishedArtifacts:
         pins, after = list[StoredDocument[PublishedPin]](), cursor
         while len(pins) <= limit and (page := await PINS.page(store, after=after, limit=limit + 1)):
             after = page[-1].key
-            pins += [one for one in page if not kinds or one.body.kind in kinds]
+            pins += [pin for pin in page if not kinds or pin.body.kind in kinds]
         withdrawn = (await self.active(tenant_id)).withdrawn
-        items = [await self._published(tenant_id, one.key, one.body, withdrawn) for one in pins[:limit]]
+        items = [await self._catalog_artifact(tenant_id, pin.key, pin.body, withdrawn) for pin in pins[:limit]]
         return Page(tuple(items), items[-1].ref if len(pins) > limit else None)
 
     async def get(self, tenant_id: str, ref: str) -> ArtifactDocument:
@@ -78,10 +78,10 @@ class PublishedArtifacts:
         if pin is None or stored is None:
             raise NotFound(f"`{ref[:200]}` is not published in this tenant; list what is")
         withdrawn = (await catalog.active()).withdrawn
-        published = await self._published(tenant_id, ref, pin.body, withdrawn)
+        published = await self._catalog_artifact(tenant_id, ref, pin.body, withdrawn)
         return ArtifactDocument(**published.to_json(), document=stored.artifact.to_json())
 
-    async def _published(
+    async def _catalog_artifact(
         self, tenant_id: str, ref: str, pin: PublishedPin, withdrawn: frozenset[str]
     ) -> CatalogArtifact:
         publisher = await self._deployment.catalog(tenant_id).repository.publisher_of(ref)

@@ -76,7 +76,7 @@ class Facts:
             NotFound: there is no such snapshot.
             Integrity: a fact is not what a sealed act of its writer states.
         """
-        return await self._at(tenant_id, subject, predicate, await self._snapshot(tenant_id, snapshot))
+        return await self._facts_at(tenant_id, subject, predicate, await self._snapshot(tenant_id, snapshot))
 
     async def list(
         self,
@@ -102,7 +102,7 @@ class Facts:
         at = await self._snapshot(tenant_id, snapshot)
         graph = self._deployment.graph(tenant_id)
         edges = await graph.step([subject], predicate, at=at, limit=limit + 1, after=cursor, ended=ended)
-        facts = tuple(_fact(edge) for edge in edges[:limit])
+        facts = tuple(_known_fact(edge) for edge in edges[:limit])
         return Page(facts, facts[-1].fact_id if len(edges) > limit else None)
 
     async def set(
@@ -128,10 +128,10 @@ class Facts:
             ApprovalRefused: the writer is not proved, or does not have the role `knowledge_writer`.
             Conflict: another process wrote to the graph at the same moment; look again.
         """
-        stated = await self._stated(
+        statement = await self._stated_fact(
             tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
         )
-        return await (await self.propose_set(tenant_id, stated, by=by)).signed()
+        return await (await self.propose_set(tenant_id, statement, by=by)).signed()
 
     async def replace(
         self,
@@ -154,10 +154,10 @@ class Facts:
             NotFound: no such fact holds; set it.
             InvalidInput, ApprovalRefused, Conflict: as `set`.
         """
-        stated = await self._stated(
+        statement = await self._stated_fact(
             tenant_id, subject, predicate, value, source, integrity, classification, observed_at_us
         )
-        return await (await self.propose_replacement(tenant_id, stated, by=by)).signed()
+        return await (await self.propose_replacement(tenant_id, statement, by=by)).signed()
 
     async def retract(self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor) -> None:
         """End every fact of this subject and predicate. `source` is a reference to the evidence that the fact no longer
@@ -171,36 +171,36 @@ class Facts:
 
     async def propose_set(self, tenant_id: str, stated: StatedFact, *, by: Actor) -> ActProposal[KnownFact]:
         """Return the proposal of `set`. Raises as `set`, except for errors about the writer."""
-        at, facts = await self._now(tenant_id, stated.subject, stated.predicate)
-        if same := [fact for fact in facts if _says(fact, stated)]:
-            return ActProposal.of_nothing(by, same[0])
+        head, facts = await self._facts_now(tenant_id, stated.subject, stated.predicate)
+        if equal_facts := [fact for fact in facts if _is_same(fact, stated)]:
+            return ActProposal.of_nothing(by, equal_facts[0])
         if facts:
-            held = canonical(facts[0].value)[:80].decode(errors="replace")
-            detail = f"`{stated.predicate}` of `{stated.subject}` is {held} already"
+            value_shown = canonical(facts[0].value)[:80].decode(errors="replace")
+            detail = f"`{stated.predicate}` of `{stated.subject}` is {value_shown} already"
             raise InvalidInput(Problem("/value", "fact_exists", detail, "replace the fact, or retract it first"))
-        return await self._written(tenant_id, stated, facts, at, by)
+        return await self._propose_write(tenant_id, stated, facts, head, by)
 
     async def propose_replacement(self, tenant_id: str, stated: StatedFact, *, by: Actor) -> ActProposal[KnownFact]:
         """Return the proposal of `replace`. Raises as `replace`, except for errors about the writer."""
-        at, facts = await self._now(tenant_id, stated.subject, stated.predicate)
-        if len(facts) == 1 and _says(facts[0], stated):
+        head, facts = await self._facts_now(tenant_id, stated.subject, stated.predicate)
+        if len(facts) == 1 and _is_same(facts[0], stated):
             return ActProposal.of_nothing(by, facts[0])
         if not facts:
             about = f"`{stated.predicate[:80]}` of `{stated.subject[:80]}`"
             raise NotFound(f"no fact {about} holds, so none can be replaced; set it")
-        return await self._written(tenant_id, stated, facts, at, by)
+        return await self._propose_write(tenant_id, stated, facts, head, by)
 
     async def propose_retraction(
         self, tenant_id: str, subject: str, predicate: str, *, source: str, by: Actor
     ) -> ActProposal[int]:
         """Return the proposal of `retract`. Raises as `retract`, except for errors about the writer."""
-        at, facts = await self._now(tenant_id, subject, predicate)
+        head, facts = await self._facts_now(tenant_id, subject, predicate)
         if not facts:
             raise NotFound(f"no fact `{predicate[:80]}` of `{subject[:80]}` holds, so none can be retracted")
         edges = [{"retracts": fact.fact_id, "evidence_ref": source} for fact in facts]
-        return await write_facts.propose(self._deployment, tenant_id, [], edges, by=by, expect=at)
+        return await write_facts.propose(self._deployment, tenant_id, [], edges, by=by, expect=head)
 
-    async def _stated(
+    async def _stated_fact(
         self,
         tenant_id: str,
         subject: str,
@@ -228,59 +228,55 @@ class Facts:
         newest = await self._deployment.graph(tenant_id).head()
         if snapshot is None:
             return newest
-        named = _SNAPSHOT.fullmatch(snapshot) if isinstance(snapshot, str) else None
-        if not named or int(named[1]) > newest:
-            detail = (
-                f"there is no snapshot `{str(snapshot)[:40]}` of this graph; the newest one is `{commit_key(newest)}`"
-            )
-            raise NotFound(detail)
-        return int(named[1])
+        match = _SNAPSHOT.fullmatch(snapshot) if isinstance(snapshot, str) else None
+        if not match or int(match[1]) > newest:
+            detail = f"there is no snapshot `{str(snapshot)[:40]}` of this graph; the newest one is"
+            raise NotFound(f"{detail} `{commit_key(newest)}`")
+        return int(match[1])
 
-    async def _now(self, tenant_id: str, subject: str, predicate: str) -> tuple[int, tuple[KnownFact, ...]]:
+    async def _facts_now(self, tenant_id: str, subject: str, predicate: str) -> tuple[int, tuple[KnownFact, ...]]:
         """Return the number of the newest commit, and the facts that hold at it."""
-        at = await self._deployment.graph(tenant_id).head()
-        return at, await self._at(tenant_id, subject, predicate, at)
+        head = await self._deployment.graph(tenant_id).head()
+        return head, await self._facts_at(tenant_id, subject, predicate, head)
 
-    async def _at(self, tenant_id: str, subject: str, predicate: str, at: int) -> tuple[KnownFact, ...]:
-        edges = await self._deployment.graph(tenant_id).step([subject], predicate, at=at, limit=_MAX_VALUES + 1)
+    async def _facts_at(self, tenant_id: str, subject: str, predicate: str, commit: int) -> tuple[KnownFact, ...]:
+        edges = await self._deployment.graph(tenant_id).step([subject], predicate, at=commit, limit=_MAX_VALUES + 1)
         if len(edges) > _MAX_VALUES:
             detail = f"`{predicate[:80]}` of `{subject[:80]}` has more than {_MAX_VALUES} values"
             raise InvalidInput(Problem("/predicate", "too_many", detail, "read and write them with `write_facts`"))
-        return tuple(_fact(edge) for edge in edges)
+        return tuple(_known_fact(edge) for edge in edges)
 
-    async def _written(
-        self, tenant_id: str, stated: StatedFact, before: Sequence[KnownFact], at: int, by: Actor
+    async def _propose_write(
+        self, tenant_id: str, statement: StatedFact, replaced: Sequence[KnownFact], head: int, by: Actor
     ) -> ActProposal[KnownFact]:
         edge = {
-            "src": stated.subject,
-            "predicate": stated.predicate,
+            "src": statement.subject,
+            "predicate": statement.predicate,
             # A value is not an entity, so the edge begins and ends at the subject.
-            "dst": stated.subject,
-            "value": stated.value,
-            "evidence_ref": stated.source,
-            "observed_at": stated.observed_at_us,
-            "integrity": stated.integrity,
-            "classification": stated.classification,
+            "dst": statement.subject,
+            "value": statement.value,
+            "evidence_ref": statement.source,
+            "observed_at": statement.observed_at_us,
+            "integrity": statement.integrity,
+            "classification": statement.classification,
         }
-        ended = [{"retracts": fact.fact_id, "evidence_ref": stated.source} for fact in before]
+        retractions = [{"retracts": fact.fact_id, "evidence_ref": statement.source} for fact in replaced]
 
         async def written(commit: int) -> KnownFact:
-            (fact,) = await self._at(tenant_id, stated.subject, stated.predicate, commit)
+            (fact,) = await self._facts_at(tenant_id, statement.subject, statement.predicate, commit)
             return fact
 
-        edges = [*ended, edge]
-        return (await write_facts.propose(self._deployment, tenant_id, [], edges, by=by, expect=at)).then(written)
+        edges = [*retractions, edge]
+        return (await write_facts.propose(self._deployment, tenant_id, [], edges, by=by, expect=head)).then(written)
 
 
-def _says(fact: KnownFact, stated: StatedFact) -> bool:
+def _is_same(fact: KnownFact, statement: StatedFact) -> bool:
     """Return whether a fact says what is stated, whenever it was observed."""
-    said = (fact.source, fact.integrity, fact.classification)
-    return said == (stated.source, stated.integrity, stated.classification) and canonical(fact.value) == canonical(
-        stated.value
-    )
+    current, proposed = ([item.source, item.integrity, item.classification, item.value] for item in (fact, statement))
+    return canonical(current) == canonical(proposed)
 
 
-def _fact(edge: Mapping[str, Any]) -> KnownFact:
+def _known_fact(edge: Mapping[str, Any]) -> KnownFact:
     return KnownFact(
         fact_id=edge["edge_id"],
         subject=edge["src"],

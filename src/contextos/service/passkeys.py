@@ -76,8 +76,8 @@ class Passkeys:
         challenge = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
         options = creation_options(tenant_id, approver, origin, challenge)
         expires_at_us = ports.clock.now_us() + REGISTRATION_TIMEOUT_MS * 1_000
-        begun = {"value": challenge, "expires_at_us": expires_at_us}
-        await self._change(tenant_id, approver_id, lambda kept: {**kept, "challenge": begun})
+        stored_challenge = {"value": challenge, "expires_at_us": expires_at_us}
+        await self._update_record(tenant_id, approver_id, lambda record: {**record, "challenge": stored_challenge})
         return options
 
     async def finish(
@@ -92,22 +92,22 @@ class Passkeys:
             Unavailable, Conflict: as `begin`.
         """
         approver, now_us = await self._approver(tenant_id, approver_id), self._deployment.ports.clock.now_us()
-        before = await self._change(tenant_id, approver_id, lambda kept: {**kept, "challenge": None})
+        before = await self._update_record(tenant_id, approver_id, lambda record: {**record, "challenge": None})
         challenge = before["challenge"]
         if challenge is None or now_us >= challenge["expires_at_us"]:
-            raise _refused("the registration did not begin, or more than five minutes ago; begin it again")
+            raise _refusal("the registration did not begin, or more than five minutes ago; begin it again")
         passkey = registered_passkey(tenant_id, approver_id, origin, challenge["value"], response)
-        if any(one.credential_id == passkey.credential_id for one in approver.passkeys):
-            raise _refused("the directory has this passkey already")
-        made = {"passkey": passkey.to_json(), "login_digest": login_digest, "registered_at_us": now_us}
+        if any(published.credential_id == passkey.credential_id for published in approver.passkeys):
+            raise _refusal("the directory has this passkey already")
+        registration = {"passkey": passkey.to_json(), "login_digest": login_digest, "registered_at_us": now_us}
 
-        def added(kept: dict[str, Any]) -> dict[str, Any]:
-            others = [one for one in kept["registered"] if one["passkey"]["credential_id"] != made_id]
-            return {**kept, "registered": [*others, made][-MAX_REGISTRATIONS:]}
+        def add_registration(record: dict[str, Any]) -> dict[str, Any]:
+            others = [entry for entry in record["registered"] if entry["passkey"]["credential_id"] != credential_id]
+            return {**record, "registered": [*others, registration][-MAX_REGISTRATIONS:]}
 
-        made_id = passkey.credential_id
-        await self._change(tenant_id, approver_id, added)
-        return _registration(approver, approver_id, made)
+        credential_id = passkey.credential_id
+        await self._update_record(tenant_id, approver_id, add_registration)
+        return _registration(approver, approver_id, registration)
 
     async def list(
         self, tenant_id: str, approver_id: str | None = None, *, limit: int = 50, cursor: str = ""
@@ -122,32 +122,32 @@ class Passkeys:
             Unavailable: the store or the directory does not answer.
         """
         check_limit(limit)
-        at, _, seen = cursor.partition(".")
-        if cursor and not (
-            _CURSOR.fullmatch(cursor) and (approver_id is None or at == person_document_key(approver_id))
-        ):
+        person, _, last_digest = cursor.partition(".")
+        is_of_person = approver_id is None or person == person_document_key(approver_id)
+        if cursor and not (_CURSOR.fullmatch(cursor) and is_of_person):
             detail = "the cursor is of no list of this tenant"
             raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
         if approver_id is not None:
-            keys, more = [person_document_key(approver_id)], False
+            keys, has_more = [person_document_key(approver_id)], False
         else:
             store = self._deployment.ports.stores.tenant(tenant_id)
-            following = await PASSKEY_REGISTRATIONS.page(store, after=at, limit=limit)
-            keys = [*([at] if seen else []), *(one.key for one in following)]
-            more = len(following) == limit
+            following = await PASSKEY_REGISTRATIONS.page(store, after=person, limit=limit)
+            keys = [*([person] if last_digest else []), *(row.key for row in following)]
+            has_more = len(following) == limit
         items: list[PasskeyRegistration] = []
         for key in keys:
-            for one in _behind(seen if key == at else "", await self._registrations(tenant_id, key)):
+            registrations = await self._registrations(tenant_id, key)
+            for registration in _registrations_after(last_digest if key == person else "", registrations):
                 if len(items) == limit:
-                    return Page(tuple(items), _cursor_behind(items[-1]))
-                items.append(one)
-        return Page(tuple(items), f"{keys[-1]}." if more else None)
+                    return Page(tuple(items), _cursor_after(items[-1]))
+                items.append(registration)
+        return Page(tuple(items), f"{keys[-1]}." if has_more else None)
 
     async def _registrations(self, tenant_id: str, key: str) -> Sequence[PasskeyRegistration]:
-        kept, _ = await self._documents.content(tenant_id, key)
-        person = kept["approver_id"]
+        record, _ = await self._documents.content(tenant_id, key)
+        person = record["approver_id"]
         approver = await self._deployment.ports.directory.approver(tenant_id, person) if person else None
-        return [_registration(approver, person, one) for one in kept["registered"]]
+        return [_registration(approver, person, registration) for registration in record["registered"]]
 
     async def _approver(self, tenant_id: str, approver_id: str) -> Approver:
         approver = await self._deployment.ports.directory.approver(tenant_id, approver_id)
@@ -155,7 +155,7 @@ class Passkeys:
             raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
         return approver
 
-    async def _change(
+    async def _update_record(
         self, tenant_id: str, approver_id: str, change: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> dict[str, Any]:
         """Replace the stored registrations of a person by the result of `change`, and return the previous ones."""
@@ -164,27 +164,27 @@ class Passkeys:
         )
 
 
-def _cursor_behind(one: PasskeyRegistration) -> str:
-    return f"{person_document_key(one.approver_id)}.{one.digest.removeprefix('sha256:')}"
+def _cursor_after(registration: PasskeyRegistration) -> str:
+    return f"{person_document_key(registration.approver_id)}.{registration.digest.removeprefix('sha256:')}"
 
 
-def _behind(seen: str, registered: Sequence[PasskeyRegistration]) -> Sequence[PasskeyRegistration]:
-    """Return the registrations behind the one with the digest `seen`; all if that one, as the oldest, was replaced."""
-    digests = [one.digest.removeprefix("sha256:") for one in registered]
-    return registered[digests.index(seen) + 1 :] if seen in digests else registered
+def _registrations_after(last_digest: str, registered: Sequence[PasskeyRegistration]) -> Sequence[PasskeyRegistration]:
+    """Return the registrations after that with the digest `last_digest`; all if it is gone: the oldest is replaced."""
+    digests = [registration.digest.removeprefix("sha256:") for registration in registered]
+    return registered[digests.index(last_digest) + 1 :] if last_digest in digests else registered
 
 
-def _registration(approver: Approver | None, approver_id: str, kept: Mapping[str, Any]) -> PasskeyRegistration:
-    passkey = ApproverPasskey.model_validate(kept["passkey"])
+def _registration(approver: Approver | None, approver_id: str, stored: Mapping[str, Any]) -> PasskeyRegistration:
+    passkey = ApproverPasskey.model_validate(stored["passkey"])
     return PasskeyRegistration(
         approver_id=approver_id,
         passkey=passkey,
         digest=registration_digest(approver_id, passkey),
-        login_digest=kept["login_digest"],
-        registered_at_us=kept["registered_at_us"],
+        login_digest=stored["login_digest"],
+        registered_at_us=stored["registered_at_us"],
         is_published=approver is not None and passkey in approver.passkeys,
     )
 
 
-def _refused(detail: str) -> ApprovalRefused:
+def _refusal(detail: str) -> ApprovalRefused:
     return ApprovalRefused("assertion_invalid", detail)

@@ -38,11 +38,11 @@ async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
         Conflict: another process changed the run at the same moment; look at it again.
     """
     refuse_reason(reason)
-    asked = await open_question(app, tenant_id, run_id)
-    entries, document = asked.entries, asked.document
+    question = await open_question(app, tenant_id, run_id)
+    entries, document = question.entries, question.document
     refuse_unknown_semantics(entries)
     refuse_other_environment(entries, app.config.environment)
-    arguments = {"run": run_id, "binding_digest": asked.binding_digest, "reason": reason}
+    arguments = {"run": run_id, "binding_digest": question.binding_digest, "reason": reason}
     proposed = ProposedAct("approval.reasked", run_id, arguments, len(entries))
     void = await void_question(app, tenant_id, entries)
     if void is None:
@@ -50,14 +50,14 @@ async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     principals = run_principals(entries)
     own_run = principals is not None and by.id in (principals.user.user_id, principals.agent.owner)
     answer = {"by": by.id, "reason": reason, "changed": list(void.changed)}
-    ended = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
+    cancelled = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
 
     async def write(control: tuple[str, Draft]) -> None:
         at_us, salt = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take(16)
-        entry = append(entries, "approval.reasked", asked.key, by=by.id, answer=answer, at_us=at_us, salt=salt)
+        entry = append(entries, "approval.reasked", question.key, by=by.id, answer=answer, at_us=at_us, salt=salt)
         now_us = app.ports.clock.now_us()
         await app.ports.stores.tenant(tenant_id).commit(
-            Batch(run=run_id, entries=(entry,), writes=(ended,), shared=(control,), wake_at_us=now_us)
+            Batch(run=run_id, entries=(entry,), writes=(cancelled,), shared=(control,), wake_at_us=now_us)
         )
 
     return propose_act(app.ports, app.config, tenant_id, proposed, by, write, own_run=own_run)

@@ -51,9 +51,9 @@ class RunSearch:
             "decision": self.decision,
             "status": self.status,
         }
-        named = [(name, value) for name, value in criteria.items() if value is not None]
+        filters = [(name, value) for name, value in criteria.items() if value is not None]
         return [
-            (LIVE,) if name == "status" and value in _OF_LIVE_RUNS else (term(name, value),) for name, value in named
+            (LIVE,) if name == "status" and value in _OF_LIVE_RUNS else (term(name, value),) for name, value in filters
         ]
 
     def finds(self, run: Searched) -> bool:
@@ -77,8 +77,8 @@ class RunSearch:
         return (
             self.subject in (None, *record.subject_ids)
             and self.decision in (None, record.decision_key, record.record_id)
-            and self.approver in (None, *(one.approver for one in record.approvals))
-            and self.rule in (None, *(rule for one in record.policy_decisions for rule in one.rule_ids))
+            and self.approver in (None, *(approval.approver for approval in record.approvals))
+            and self.rule in (None, *(rule for decision in record.policy_decisions for rule in decision.rule_ids))
         )
 
 

@@ -145,17 +145,17 @@ class RunStream:
     def __init__(self, tenant_id: str, run: StreamedRun, later: LaterEvents) -> None:
         self.run_id, self._tenant_id, self._later = run.run_id, tenant_id, later
         self._seen, self._ended, self._last = run.entries, run.ended, run.after
-        self._behind = deque(run.behind(run.after))
-        self.is_over = run.ended and not self._behind
+        self._remaining = deque(run.behind(run.after))
+        self.is_over = run.ended and not self._remaining
 
     async def so_far(self) -> AsyncGenerator[StreamEvent]:
         """Yield the events that there were when the stream was opened."""
-        while self._behind:
-            self._last = self._behind[0].position
-            yield self._behind.popleft()
+        while self._remaining:
+            self._last = self._remaining[0].position
+            yield self._remaining.popleft()
 
     async def follow(self) -> AsyncGenerator[StreamEvent]:
-        """Yield these events, and later ones as they happen, until the run has ended. Raises as `Runs.stream`."""
+        """Yield the events of `so_far`, then each later event until the run has ended. Raises as `Runs.stream`."""
         async for event in self.so_far():
             yield event
         if not self._ended:
@@ -196,23 +196,23 @@ class Runs:
         _check_state(state)
         store = self._ports.stores.tenant(tenant_id)
         agents = None if agent_ids is None else tuple(sorted(agent_ids))
-        asked = (waiting, state, user_id, agents, search)
-        start = await line_at(store, tenant_id, cursor, asked)
-        found: list[Run] = []
-        read, last = 0, ""
-        async for line in _lines(store, tenant_id, *asked, start.seq if start else 0):
-            if len(found) == limit or read == MAX_RUNS_READ:
-                return Page(tuple(found), last)
-            read, last = read + 1, cursor_of(line, asked)
+        criteria = (waiting, state, user_id, agents, search)
+        start = await line_at(store, tenant_id, cursor, criteria)
+        runs: list[Run] = []
+        runs_read, last_cursor = 0, ""
+        async for entry in _index_entries(store, tenant_id, *criteria, start.seq if start else 0):
+            if len(runs) == limit or runs_read == MAX_RUNS_READ:
+                return Page(tuple(runs), last_cursor)
+            runs_read, last_cursor = runs_read + 1, cursor_of(entry, criteria)
             # Reading and verifying one run does not yield, so other tasks get a turn between two runs.
             await self._ports.pause(0)
-            run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
+            run = await self._describe_run(store, await read_checked(store, tenant_id, self._ports.keys, entry.key))
             is_by_agent = agent_ids is None or run.agent_id in agent_ids
             waits = not waiting or run.fault or run.waits_for not in (None, "engine")
             fits = state in (None, run.state) and user_id in (None, run.user_id) and is_by_agent
             if waits and fits and search.finds(run):
-                found.append(run)
-        return Page(tuple(found), None)
+                runs.append(run)
+        return Page(tuple(runs), None)
 
     async def get(self, tenant_id: str, name: str) -> Run:
         """Return the run with the id `name`, or the run of the request with this id.
@@ -222,8 +222,8 @@ class Runs:
             Integrity: the store names a run for this request that another request made.
         """
         store = self._ports.stores.tenant(tenant_id)
-        checked = await self._checked(store, tenant_id, await run_named(store, name))
-        run = await self._run(store, checked)
+        checked = await self._read_run(store, tenant_id, await run_named(store, name))
+        run = await self._describe_run(store, checked)
         return run if checked.fault else replace(run, verified=checked.entries)
 
     async def timeline(self, run: Run) -> Timeline:
@@ -341,7 +341,7 @@ class Runs:
         return RunStream(tenant_id, run, self._later)
 
     async def _now(self, run: Run) -> CheckedRun:
-        return await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        return await self._read_run(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
 
     async def _timeline(self, checked: CheckedRun) -> Timeline:
         story, fault = await checked_story(checked, self._catalog(checked.tenant_id))
@@ -350,19 +350,19 @@ class Runs:
     async def _why(self, checked: CheckedRun, tool: str | None = None) -> Explanation:
         return Explanation(*await checked_reasons(checked, self._catalog(checked.tenant_id), tool))
 
-    async def _checked(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
-        found = await read_checked(store, tenant_id, self._ports.keys, run_id)
-        if not (found.entries or found.fault):
+    async def _read_run(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
+        run = await read_checked(store, tenant_id, self._ports.keys, run_id)
+        if not (run.entries or run.fault):
             raise NotFound(f"there is no run `{run_id[:64]}` in this tenant; list them with `contextos runs list`")
-        return found
+        return run
 
-    async def _run(self, store: Store, run: CheckedRun) -> Run:
+    async def _describe_run(self, store: Store, run: CheckedRun) -> Run:
         view = run.view()
         blocking = await blocked_by(store, view)
         decision, fault = await checked_decision(store, run, self._ports.keys)
         # If the body of the first entry was altered, the request is unknown, as if it was erased.
         nothing: dict[str, Any] = {}
-        request = run.told(lambda: _request(run), nothing)
+        request = run.told(lambda: _request_of(run), nothing)
         return Run(
             tenant_id=run.tenant_id,
             run_id=run.run_id,
@@ -403,7 +403,7 @@ def ledger_entry(entry: Entry) -> LedgerEntry:
     )
 
 
-async def _lines(
+async def _index_entries(
     store: Store,
     tenant_id: str,
     waiting: bool,
@@ -416,33 +416,33 @@ async def _lines(
     """Yield the index lines of the runs that can fit, newest first, below the number `after` (0: all)."""
     terms = search.terms() + ([(term("user", user_id),)] if user_id is not None else [])
     if agents is not None:
-        terms.append(tuple([term("agent", one) for one in agents]))
+        terms.append(tuple([term("agent", agent_id) for agent_id in agents]))
     if waiting or (state in ASKING_STATES and not terms):
-        async for line in waiting_runs(store, tenant_id, after):
-            yield line
+        async for entry in waiting_runs(store, tenant_id, after):
+            yield entry
         return
     if state is not None and state not in (ERASED, UNREADABLE):
         terms.append((term("state", state) if state in ENDS else LIVE,))
-    began = search.began_from_us, search.began_before_us
-    if not terms and began == (None, None):
+    period = search.began_from_us, search.began_before_us
+    if not terms and period == (None, None):
         # A list without conditions is read without terms, so that it shows every run that the chain of the index names.
-        async for line in newest_runs(store, tenant_id, after):
-            yield line
+        async for entry in newest_runs(store, tenant_id, after):
+            yield entry
         return
     if not terms or len(terms[0]) != 1:
         terms.insert(0, (ANY_RUN,))
-    async for line in found_runs(store, tenant_id, Sought(terms, after, began[0] or 0, began[1])):
-        yield line
+    async for entry in found_runs(store, tenant_id, Sought(terms, after, period[0] or 0, period[1])):
+        yield entry
 
 
 def _check_state(state: str | None) -> None:
     if state is not None and state not in STATES:
-        near = nearest_name(state, sorted(STATES))
-        remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(sorted(STATES))}"
+        similar = nearest_name(state, sorted(STATES))
+        remedy = f"did you mean `{similar}`?" if similar else f"name one of {', '.join(sorted(STATES))}"
         raise InvalidInput(Problem("/state", "unknown_state", f"`{state[:40]}` is not a state of a run", remedy))
 
 
-def _request(run: CheckedRun) -> dict[str, Any]:
+def _request_of(run: CheckedRun) -> dict[str, Any]:
     received = read_body(run.entries[0]) if run.entries else None
     request: dict[str, Any] = received["request"] if received is not None else {}
     return request

@@ -83,10 +83,10 @@ class Subscriber:
     _probe_at_us: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.name, self.events, self.handler)
+        _refuse_bad_subscriber(self.name, self.events, self.handler)
 
     async def register(self) -> None:
-        """Begin the subscription, durably, behind the newest event. A known one continues at its cursor.
+        """Store the subscription, which begins behind the newest event. A stored subscription continues at its cursor.
 
         Raises:
             InvalidInput: the name is used for other events.
@@ -98,16 +98,16 @@ class Subscriber:
             )
             raise NotFound(detail)
         store = self.deployment.ports.stores.tenant(self.tenant_id)
-        known = await SUBSCRIPTIONS.one(store, self.name)
-        if known is None:
-            begun = Subscription(self.events, await newest_cursor(store), "", 0)
+        row = await SUBSCRIPTIONS.one(store, self.name)
+        if row is None:
+            subscription = Subscription(self.events, await newest_cursor(store), "", 0)
             try:
-                await store.commit(Batch(run=CONTROL, writes=(SUBSCRIPTIONS.write(self.name, 0, begun),)))
+                await store.commit(Batch(run=CONTROL, writes=(SUBSCRIPTIONS.write(self.name, 0, subscription),)))
                 return
             except Conflict:
-                known = await SUBSCRIPTIONS.one(store, self.name)
-        if known is not None and set(known.body.events) != set(self.events):
-            detail = f"`{self.name}` subscribes to {', '.join(known.body.events)}"
+                row = await SUBSCRIPTIONS.one(store, self.name)
+        if row is not None and set(row.body.events) != set(self.events):
+            detail = f"`{self.name}` subscribes to {', '.join(row.body.events)}"
             raise InvalidInput(Problem("/name", "other_events", detail, "use another name for other events"))
 
     async def deliver(self) -> int:
@@ -119,7 +119,7 @@ class Subscriber:
             Unavailable: the store does not answer; call again.
         """
         try:
-            if not await self._holds_lease() or self._body.ended:
+            if not await self._take_lease() or self._body.ended:
                 return EVENT_POLL_US
             await self._retry_held()
             while await self._deliver_page():
@@ -136,7 +136,7 @@ class Subscriber:
         if self._stored is None:
             return False
         body = self._stored.body
-        return not body.ended and sequence <= number_of(body.cursor) and all(one.run != run_id for one in body.held)
+        return not body.ended and sequence <= number_of(body.cursor) and all(held.run != run_id for held in body.held)
 
     async def end(self, fault: DestinationGone, *others: Write) -> None:
         """End the subscription, so that no process delivers any more. Raises `Conflict` if another process delivers."""
@@ -156,45 +156,45 @@ class Subscriber:
                 if self._stored is not None and self._stored.body.owner != self.deployment.ports.owner:
                     self._stored = None
 
-    async def _holds_lease(self) -> bool:
+    async def _take_lease(self) -> bool:
         """Take the lease, or renew it in the second half of its time. False while another process holds it."""
         ports = self.deployment.ports
         now_us = ports.clock.now_us()
         if self._stored is None:
-            found = await SUBSCRIPTIONS.one(ports.stores.tenant(self.tenant_id), self.name)
-            assert found is not None, "a subscriber is registered before it delivers"
-            if found.body.owner != ports.owner and found.body.until_us > now_us and ports.alive(found.body.owner):
+            row = await SUBSCRIPTIONS.one(ports.stores.tenant(self.tenant_id), self.name)
+            assert row is not None, "a subscriber is registered before it delivers"
+            if row.body.owner != ports.owner and row.body.until_us > now_us and ports.alive(row.body.owner):
                 return False
-            self._stored = found
+            self._stored = row
         if self._stored.body.owner != ports.owner or self._stored.body.until_us - now_us < LEASE_US // 2:
             await self._write(self._stored.body)
         return True
 
     async def _deliver_page(self) -> bool:
-        """Deliver the next page of events. Returns whether there was one, and all of it was passed."""
+        """Deliver the next page of events. Returns whether it had events and none of them stopped the delivery."""
         events, last = await read_events(
-            self._store, self.tenant_id, self.deployment.ports.keys, await self._delivered()
+            self._store, self.tenant_id, self.deployment.ports.keys, await self._last_delivered()
         )
-        held = {one.run for one in self._body.held}
+        held_ids = {held_run.run for held_run in self._body.held}
         for event in events:
-            if event.event not in self.events or event.run_id in held:
+            if event.event not in self.events or event.run_id in held_ids:
                 continue
-            if len(held) >= MAX_HELD_RUNS:
+            if len(held_ids) >= MAX_HELD_RUNS:
                 return False
-            fault = await self._fault(event)
-            passed, given_up = replace(self._body, cursor=event.cursor), self._given_up(event, fault, 1)
+            fault = await self._handler_fault(event)
+            body, give_up = replace(self._body, cursor=event.cursor), self._give_up_writes(event, fault, 1)
             if isinstance(fault, DestinationGone):
-                await self.end(fault, *given_up)
+                await self.end(fault, *give_up)
                 return False
-            if fault is not None and not given_up:
-                passed = replace(passed, held=(*passed.held, self._held(event.run_id, event.sequence, 1)))
-                held.add(event.run_id)
-            await self._write(passed, *given_up)
+            if fault is not None and not give_up:
+                body = replace(body, held=(*body.held, self._held_run(event.run_id, event.sequence, 1)))
+                held_ids.add(event.run_id)
+            await self._write(body, *give_up)
         if last is not None and number_of(self._body.cursor) < last.seq:
             await self._write(replace(self._body, cursor=cursor_of(last)))
         return bool(events)
 
-    async def _delivered(self) -> Entry | None:
+    async def _last_delivered(self) -> Entry | None:
         """Return the line of the index up to which every event is delivered or held; None at the start of the index."""
         try:
             return await line_at(self._store, self.tenant_id, self._body.cursor)
@@ -211,36 +211,36 @@ class Subscriber:
             self._probe_at_us = now_us + PROBE_US
             await self._retry(self._body.held[0], counted=self._body.held[0].retry_at_us <= now_us)
         is_back, self._is_back = self._is_back, False
-        for one in self._body.held:
-            if (is_back or one.retry_at_us <= now_us) and not self._body.ended:
-                await self._retry(one, counted=one.retry_at_us <= now_us)
+        for held in self._body.held:
+            if (is_back or held.retry_at_us <= now_us) and not self._body.ended:
+                await self._retry(held, counted=held.retry_at_us <= now_us)
 
     async def _retry(self, held: HeldRun, *, counted: bool = True) -> None:
-        upto = number_of(self._body.cursor)
-        lines = [line for line in await self._store.lines(INDEX, held.run) if held.seq <= line.seq <= upto]
-        for line in lines:
-            verify_chain(self.tenant_id, INDEX, [line], after=line._replace(seq=line.seq - 1, hash=line.prev_hash))
+        last_seq = number_of(self._body.cursor)
+        entries = [entry for entry in await self._store.lines(INDEX, held.run) if held.seq <= entry.seq <= last_seq]
+        for entry in entries:
+            verify_chain(self.tenant_id, INDEX, [entry], after=entry._replace(seq=entry.seq - 1, hash=entry.prev_hash))
         run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, held.run)
         failures = held.failures
-        for line in lines:
-            event = event_of_line(line, run)
+        for entry in entries:
+            event = event_of_line(entry, run)
             if event.event not in self.events:
                 continue
-            fault = await self._fault(event)
-            given_up = self._given_up(event, fault, failures + 1)
+            fault = await self._handler_fault(event)
+            give_up = self._give_up_writes(event, fault, failures + 1)
             if isinstance(fault, DestinationGone):
-                await self.end(fault, *given_up)
+                await self.end(fault, *give_up)
                 return
             if fault is not None and not counted:
                 return
-            if fault is not None and not given_up:
-                await self._write(self._with_held(self._held(held.run, line.seq, failures + 1)))
+            if fault is not None and not give_up:
+                await self._write(self._with_held(self._held_run(held.run, entry.seq, failures + 1)))
                 return
             failures = 0
-            await self._write(self._with_held(HeldRun(held.run, line.seq + 1, 0, 0)), *given_up)
-        await self._write(replace(self._body, held=tuple(one for one in self._body.held if one.run != held.run)))
+            await self._write(self._with_held(HeldRun(held.run, entry.seq + 1, 0, 0)), *give_up)
+        await self._write(replace(self._body, held=tuple(other for other in self._body.held if other.run != held.run)))
 
-    async def _fault(self, event: RunEvent) -> Exception | None:
+    async def _handler_fault(self, event: RunEvent) -> Exception | None:
         """Call the handler. Returns why it failed, took too long, or must not be called; None if it did not fail."""
         ports = self.deployment.ports
         attempt = _Attempt()
@@ -256,22 +256,22 @@ class Subscriber:
                 ports.report_fault(attempt.fault, fields)
         return attempt.fault
 
-    def _given_up(self, event: RunEvent, fault: Exception | None, failures: int) -> tuple[Write, ...]:
+    def _give_up_writes(self, event: RunEvent, fault: Exception | None, failures: int) -> tuple[Write, ...]:
         """Return the write that records that an event is given up; an empty tuple if it is not given up."""
         is_lost = isinstance(fault, DestinationGone) or 0 < self.max_attempts <= failures
         if fault is None or not is_lost:
             return ()
         detail = (str(fault) or type(fault).__name__)[:MAX_DETAIL_CHARS]
         at_us = self.deployment.ports.clock.now_us()
-        lost = UndeliveredEvent(event.run_id, event.sequence, event.event, failures, at_us, detail)
-        return (UNDELIVERED.write(event_key(self.name, event.sequence), 0, lost),)
+        undelivered = UndeliveredEvent(event.run_id, event.sequence, event.event, failures, at_us, detail)
+        return (UNDELIVERED.write(event_key(self.name, event.sequence), 0, undelivered),)
 
-    def _held(self, run_id: str, seq: int, failures: int) -> HeldRun:
+    def _held_run(self, run_id: str, seq: int, failures: int) -> HeldRun:
         wait_us = min(FIRST_RETRY_US << min(failures - 1, 20), MAX_RETRY_US)
         return HeldRun(run_id, seq, failures, self.deployment.ports.clock.now_us() + wait_us)
 
     def _with_held(self, held: HeldRun) -> Subscription:
-        return replace(self._body, held=tuple(held if one.run == held.run else one for one in self._body.held))
+        return replace(self._body, held=tuple(held if other.run == held.run else other for other in self._body.held))
 
     async def _write(self, body: Subscription, *others: Write) -> None:
         """Store how far this subscription is, and renew the lease. Raises `Conflict` if another process has it."""
@@ -307,13 +307,13 @@ class _Attempt(AbstractContextManager[None]):
         return self.fault is not None
 
 
-def _check(name: str, events: Sequence[str], handler: object) -> None:
+def _refuse_bad_subscriber(name: str, events: Sequence[str], handler: object) -> None:
     problems = [
         Problem(
             "/event",
             "unknown_event",
             f"`{str(event)[:40]}` is not an event of a run",
-            f"did you mean `{near}`?" if (near := nearest_name(str(event), RUN_EVENTS)) else ", ".join(RUN_EVENTS),
+            f"did you mean `{close}`?" if (close := nearest_name(str(event), RUN_EVENTS)) else ", ".join(RUN_EVENTS),
         )
         for event in events
         if event not in RUN_EVENTS

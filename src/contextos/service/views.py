@@ -70,14 +70,14 @@ class RequestOutcome(Model):
 
     @classmethod
     def of_view(cls, view: RunView) -> Self:
-        return cls.model_validate(_outcome(view))
+        return cls.model_validate(_outcome_fields(view))
 
     @staticmethod
     def json_of_view(view: RunView) -> bytes:
         """Return the JSON of `of_view(view)`. The sealed record is copied, not validated and written again: that would
         take longer than the rest of an answer.
         """
-        return canonical(_outcome(view))
+        return canonical(_outcome_fields(view))
 
 
 class RunSummary(Model):
@@ -100,7 +100,7 @@ class RunSummary(Model):
 
     @classmethod
     def of_run(cls, run: Run) -> Self:
-        return cls(**_summary(run))
+        return cls(**_summary_fields(run))
 
 
 class RunDocument(RunSummary):
@@ -114,7 +114,7 @@ class RunDocument(RunSummary):
 
     @classmethod
     def of_run(cls, run: Run, budget: BudgetInForce | None = None) -> Self:
-        return cls(**_summary(run), record=run.record, run_budget=budget, paused=run.paused)
+        return cls(**_summary_fields(run), record=run.record, run_budget=budget, paused=run.paused)
 
 
 class RunListDocument(Model):
@@ -148,10 +148,10 @@ class TimelineDocument(Model):
     def of_timeline(cls, timeline: Timeline) -> Self:
         parts = [
             TimelinePart(
-                title=one.title,
-                moments=[TimelineMoment(text=moment.text, after_us=moment.after_us) for moment in one.moments],
+                title=part.title,
+                moments=[TimelineMoment(text=moment.text, after_us=moment.after_us) for moment in part.moments],
             )
-            for one in timeline.parts
+            for part in timeline.parts
         ]
         return cls(parts=parts, fault=timeline.fault)
 
@@ -187,18 +187,8 @@ class LedgerLine(Model):
     hash: str
 
     @classmethod
-    def of_entry(cls, one: LedgerEntry) -> Self:
-        return cls(
-            seq=one.seq,
-            kind=one.kind,
-            key=one.key,
-            ledger=one.ledger,
-            at_us=one.at_us,
-            by=one.by,
-            body=one.body,
-            body_digest=one.body_digest,
-            hash=one.hash,
-        )
+    def of_entry(cls, entry: LedgerEntry) -> Self:
+        return cls(**{name: getattr(entry, name) for name in cls.model_fields})
 
 
 class LedgerDocument(Model):
@@ -287,11 +277,11 @@ class QuestionDocument(Model):
                 **{name: binding[name] for name in repeated},
                 "approval_id": content["approval_id"],
                 "binding_digest": content["binding_digest"],
-                "args": _named(content["args"]),
+                "args": _named_values(content["args"]),
                 "evidence": list(content["evidence"]),
-                "requester": [principal_name(one) for one in binding["requester_chain"]],
-                "untrusted": _named(binding["untrusted"]),
-                "secrets": _named(binding["secrets"]),
+                "requester": [principal_name(principal) for principal in binding["requester_chain"]],
+                "untrusted": _named_values(binding["untrusted"]),
+                "secrets": _named_values(binding["secrets"]),
                 "void": void,
                 "binding": binding,
             }
@@ -303,10 +293,10 @@ class QuestionDocument(Model):
         Raises:
             UnfitAnswer: a digest or a repeated member does not follow from the content.
         """
-        said = self.to_json()
-        content = {**{name: said[name] for name in CONTENT}, "args": {one.name: one.value for one in self.args}}
+        document = self.to_json()
+        content = {**{name: document[name] for name in CONTENT}, "args": {arg.name: arg.value for arg in self.args}}
         fault = question_disagreement(content)
-        if fault is None and not same_json(QuestionDocument.of_content(content, self.void).to_json(), said):
+        if fault is None and not same_json(QuestionDocument.of_content(content, self.void).to_json(), document):
             fault = "a member differs from what it is bound to"
         if fault is not None:
             raise UnfitAnswer(f"the question of the server is altered: {fault}; nothing was signed")
@@ -386,7 +376,7 @@ class StatementDocument(ActDocument):
             statements=[StatedAct(statement=statement, signing_inputs=inputs)],
             text=said.text,
             nonce=said.nonce,
-            passkeys={origin: PasskeyOptions.model_validate(one) for origin, one in passkeys.items()},
+            passkeys={origin: PasskeyOptions.model_validate(options) for origin, options in passkeys.items()},
         )
 
 
@@ -456,7 +446,7 @@ class CallDocument(Model):
     question: OpenObject | None = None
 
 
-def _outcome(view: RunView) -> dict[str, Any]:
+def _outcome_fields(view: RunView) -> dict[str, Any]:
     return {
         "tenant_id": view.tenant_id,
         "run_id": view.run_id,
@@ -467,9 +457,9 @@ def _outcome(view: RunView) -> dict[str, Any]:
     }
 
 
-def _named(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _named_values(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _summary(run: Run) -> dict[str, Any]:
+def _summary_fields(run: Run) -> dict[str, Any]:
     return {name: getattr(run, name) for name in RunSummary.model_fields}

@@ -137,4 +137,4 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 @settings(max_examples=400)
 def test_one_look_at_a_value_finds_what_a_look_at_each_text_finds(value: Any, secrets: list[str], least: int) -> None:
     redactor = SecretRedactor(secrets, least)
-    assert redactor.redact(value) == redactor._redacted(value)
+    assert redactor.redact(value) == redactor._redact_value(value)

@@ -58,7 +58,7 @@ def test_head_of_a_stream_is_its_headers_and_holds_no_place(face: HttpFace, run:
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert "content-length" not in answer.headers
-    assert face.api.state.streams._taken.total() == 0
+    assert face.api.state.streams._taken_by_tenant.total() == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/caller", "/v1/runs", "/v1/approvals", "/v1/packs", "/v1/dead-letters"])

@@ -162,7 +162,7 @@ def test_what_was_written_meanwhile_is_not_left_beside_a_retraction(
         world = await open_world(tmp_path)
         facts, who = Facts(world.deployment), ("customer:cus_new", "tier")
         await facts.set(TENANT, *who, "silver", **known(world))
-        seen, other = facts._now, Facts(world.deployment)
+        seen, other = facts._facts_now, Facts(world.deployment)
         stated: dict[str, Any] = {
             "evidence_ref": "artifact:kyc_1#rev_1",
             "integrity": "trusted",
@@ -176,7 +176,7 @@ def test_what_was_written_meanwhile_is_not_left_beside_a_retraction(
             await write_facts(world.deployment, TENANT, [], [edge], by=world.actor())
             return found
 
-        monkeypatch.setattr(facts, "_now", overtaken)
+        monkeypatch.setattr(facts, "_facts_now", overtaken)
         with pytest.raises(Conflict):
             await facts.retract(TENANT, *who, source="artifact:kyc_2#rev_1", by=world.actor())
         assert sorted(str(one.value) for one in await other.get(TENANT, *who)) == ["gold", "silver"]

@@ -126,7 +126,7 @@ def test_events_that_a_subscriber_did_not_name_are_passed(tmp_path: Path) -> Non
         world, recorder = await open_world(tmp_path), Recorder()
         inbox = await subscriber(world, recorder, events=("run.waiting",))
         await world.invoke(request(900, "req_1"))
-        assert await inbox._holds_lease()
+        assert await inbox._take_lease()
         assert [await inbox._deliver_page() for _ in range(2)] == [True, False]
         assert inbox._body.cursor == await world.runs().position(TENANT)
         assert recorder.tried == []

@@ -40,13 +40,13 @@ class WrittenContent(Protocol):
 
 
 async def repeated(written: WrittenContent, adapter_id: str, run_id: str, values: Sequence[str]) -> list[int] | None:
-    """Return the indexes of the answered values that other runs wrote through the adapter; None if it can be all."""
-    found = await written.through(adapter_id, limit=MAX_WRITES + 1)
-    others = [one.body.digests for one in found if one.key.split("/")[1] != run_id]
-    if len(found) > MAX_WRITES or None in others:
+    """Return the indexes of the `values` that other runs wrote through the adapter; None if all can be written so."""
+    rows = await written.through(adapter_id, limit=MAX_WRITES + 1)
+    other_runs = [row.body.digests for row in rows if row.key.split("/")[1] != run_id]
+    if len(rows) > MAX_WRITES or None in other_runs:
         return None
-    known = frozenset(one for digests in others for one in digests or ())
-    return [place for place, value in enumerate(values) if known and _is_known(value, known)]
+    known_digests = frozenset(digest for digests in other_runs for digest in digests or ())
+    return [index for index, value in enumerate(values) if known_digests and _is_known(value, known_digests)]
 
 
 def digests_of(sent: Any) -> tuple[str, ...] | None:
@@ -56,7 +56,7 @@ def digests_of(sent: Any) -> tuple[str, ...] | None:
     try:
         for text in leaves(sent):
             for form in (text, *decodings(text, work)):
-                digests |= dict.fromkeys(_kept_of(form))
+                digests |= dict.fromkeys(_text_digests(form))
                 if len(digests) > MAX_DIGESTS:
                     return None
     except WorkExceeded:
@@ -64,44 +64,44 @@ def digests_of(sent: Any) -> tuple[str, ...] | None:
     return tuple(digests)
 
 
-def _kept_of(text: str) -> Iterator[str]:
+def _text_digests(text: str) -> Iterator[str]:
     folded = fold(text)
     if not folded:
         return
     yield _digest("whole", folded)
-    yield from (_digest("inside", one) for one in _inside(text))
-    yield from _stretches(folded)
+    yield from (_digest("inside", word) for word in _words_and_addresses(text))
+    yield from _stretch_digests(folded)
 
 
-def _is_known(value: str, known: Collection[str]) -> bool:
+def _is_known(value: str, digests: Collection[str]) -> bool:
     folded = fold(value)
-    if _digest("whole", folded) in known or _digest("inside", folded) in known:
+    if _digest("whole", folded) in digests or _digest("inside", folded) in digests:
         return True
     try:
-        named = [one for one in map(fold, parts(value)) if len(one) >= MIN_PART_CHARS]
+        value_parts = [part for part in map(fold, parts(value)) if len(part) >= MIN_PART_CHARS]
     except WorkExceeded:
         return True
     return (
-        any(_digest("inside", one) in known for one in named)
-        or any(_digest("whole", one) in known for one in _inside(value))
-        or any(one in known for one in _stretches(folded))
+        any(_digest("inside", part) in digests for part in value_parts)
+        or any(_digest("whole", part) in digests for part in _words_and_addresses(value))
+        or any(digest in digests for digest in _stretch_digests(folded))
     )
 
 
-def _inside(text: str) -> Iterable[str]:
+def _words_and_addresses(text: str) -> Iterable[str]:
     """Return the words and the addresses in a text, folded, that are long enough to be looked for."""
-    found = dict.fromkeys([*map(fold, text.split()), *map(fold, parts(text))])
-    return [one for one in found if len(one) >= MIN_PART_CHARS]
+    words = dict.fromkeys([*map(fold, text.split()), *map(fold, parts(text))])
+    return [word for word in words if len(word) >= MIN_PART_CHARS]
 
 
-def _stretches(folded: str) -> Iterator[str]:
+def _stretch_digests(folded: str) -> Iterator[str]:
     """Yield the digests of a sample of stretches. A stretch is chosen by its content, wherever it is in the text."""
     raw = folded.encode("utf-32-le")
     size = 4 * STRETCH
     for start in range(0, len(raw) - size + 1, 4):
-        one = raw[start : start + size]
-        if zlib.crc32(one) % STRETCHES_PER_SAMPLE == 0:
-            yield _digest("stretch", one.decode("utf-32-le"))
+        stretch = raw[start : start + size]
+        if zlib.crc32(stretch) % STRETCHES_PER_SAMPLE == 0:
+            yield _digest("stretch", stretch.decode("utf-32-le"))
 
 
 def _digest(kind: str, text: str) -> str:

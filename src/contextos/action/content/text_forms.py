@@ -41,7 +41,7 @@ MAX_CACHED_CHARS: Final = 128
 MAX_SHORT_WORK: Final = 1 << 62
 """A limit on work that the decodings of a text of at most `MAX_CACHED_CHARS` characters never reach."""
 
-_NO_WORD: Final = re.compile(r"[\W_]+")
+_NON_WORD: Final = re.compile(r"[\W_]+")
 _OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SHORT_WORDS: Final = re.compile(rf"(?<![^\W_])[^\W_]{{1,{MIN_PART_CHARS - 1}}}(?![^\W_])")
 _MARKED: Final = re.compile(r"[%&\\=]")
@@ -49,7 +49,7 @@ _ENCODED: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_ENCODED_CHARS},}}={{0,2}}"
 _HEX: Final = re.compile(r"[0-9a-fA-F]{8,}")
 _BASE32: Final = re.compile(r"[A-Z2-7]{16,}")
 _TEXT: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ufffd]{4,}")
-_NO_ASCII_WORD: Final = bytes(byte for byte in range(128) if not chr(byte).isalnum())
+_ASCII_NON_WORD: Final = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 _DIGITS_ONLY: Final = bytes(byte if chr(byte) in "0123456789" else 32 for byte in range(256))
 _NUMBER: Final = re.compile(r"[0-9]+")
 _ESCAPE: Final = re.compile(
@@ -64,7 +64,7 @@ _WIDE: Final = re.compile(rb"(?:[\x20-\x7e\xa0-\xff]\x00){4,}[\x20-\x7e]?")
 _QUOTED: Final = re.compile(r"=(?:\r?\n|([0-9A-F]{2}))")
 _PARTS: Final = re.compile(r"[^\s/?#&=,;:<>()\[\]{}\"'|\\]+")
 _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]{0,30}:(?://)?")
-_NAMES_A_PLACE: Final = re.compile(r"[\d.@_-]")
+_PLACE_MARK: Final = re.compile(r"[\d.@_-]")
 
 
 class WorkExceeded(Exception):
@@ -114,7 +114,7 @@ class Wanted(NamedTuple):
         forms = [folded, *map(fold, decodings(text, work))]
         if len(folded) >= MIN_TURNED_CHARS:
             forms += [folded[::-1], codecs.encode(folded, "rot13")]
-        return cls(tuple(_form(one) for one in dict.fromkeys(forms) if len(one) >= MIN_PART_CHARS), None)
+        return cls(tuple(_value_form(form) for form in dict.fromkeys(forms) if len(form) >= MIN_PART_CHARS), None)
 
 
 def leaves(value: Any) -> Iterator[str]:
@@ -144,8 +144,8 @@ def fold(text: str) -> str:
 def letters(text: str) -> str:
     """Return the letters and digits of a text that `normal` returned."""
     if text.isascii():
-        return text.encode().translate(None, _NO_ASCII_WORD).decode()
-    return _NO_WORD.sub("", text)
+        return text.encode().translate(None, _ASCII_NON_WORD).decode()
+    return _NON_WORD.sub("", text)
 
 
 def normal(text: str) -> str:
@@ -177,12 +177,12 @@ def parts(text: str) -> Iterator[str]:
     Raises:
         WorkExceeded: there are more than `MAX_PARTS` parts.
     """
-    found: set[str] = {text}
-    for part in _all_parts(text):
-        if part not in found and len(fold(part)) >= MIN_PART_CHARS:
-            if len(found) > MAX_PARTS:
+    yielded: set[str] = {text}
+    for part in _candidate_parts(text):
+        if part not in yielded and len(fold(part)) >= MIN_PART_CHARS:
+            if len(yielded) > MAX_PARTS:
                 raise WorkExceeded
-            found.add(part)
+            yielded.add(part)
             yield part
 
 
@@ -195,11 +195,11 @@ def decodings(text: str, work: WorkLimit) -> list[str]:
     if len(text) < MIN_ENCODED_CHARS and not _MARKED.search(text):
         return []
     if len(text) > MAX_CACHED_CHARS:
-        return _taken_off(text, work)
-    found, spent = _short_decodings(text)
+        return _decode_layers(text, work)
+    decoded, spent = _short_decodings(text)
     # The same work is charged whether the text was decoded before or not, so that a replay ends where the run did.
     work.spend(spent)
-    return list(found)
+    return list(decoded)
 
 
 @lru_cache(maxsize=4096)
@@ -209,26 +209,26 @@ def _short_decodings(text: str) -> tuple[tuple[str, ...], int]:
     Raises `WorkExceeded` if there are more than `MAX_DECODED` texts.
     """
     work = WorkLimit(MAX_SHORT_WORK)
-    found = _taken_off(text, work)
-    return tuple(found), MAX_SHORT_WORK - work.left
+    decoded = _decode_layers(text, work)
+    return tuple(decoded), MAX_SHORT_WORK - work.left
 
 
-def _taken_off(text: str, work: WorkLimit) -> list[str]:
-    found: dict[str, None] = {}
+def _decode_layers(text: str, work: WorkLimit) -> list[str]:
+    decoded_forms: dict[str, None] = {}
     layer: Iterable[str] = (text,)
     work.spend(DECODING_WORK * (len(text) + DECODING_CHARS))
     for _ in range(MAX_DECODINGS):
         decoded: list[str] = []
-        for one in (one for each in layer for one in _decoded(each)):
-            if one == text or one in found:
+        for form in (form for encoded in layer for form in _decode_once(encoded)):
+            if form == text or form in decoded_forms:
                 continue
-            work.spend(DECODING_WORK * (len(one) + DECODING_CHARS))
-            if len(found) >= MAX_DECODED:
+            work.spend(DECODING_WORK * (len(form) + DECODING_CHARS))
+            if len(decoded_forms) >= MAX_DECODED:
                 raise WorkExceeded
-            found[one] = None
-            decoded.append(one)
+            decoded_forms[form] = None
+            decoded.append(form)
         layer = decoded
-    return list(found)
+    return list(decoded_forms)
 
 
 def unescaped(text: str) -> str:
@@ -249,28 +249,28 @@ def joined_hex(text: str) -> str:
     return _MARKED_HEX.sub(lambda match: _HEX_MARKS.sub("", match[0]), text)
 
 
-def _form(text: str) -> ValueForm:
+def _value_form(text: str) -> ValueForm:
     return ValueForm(text, max(_NUMBER.findall(text), key=len, default="").encode())
 
 
-def _all_parts(text: str) -> Iterator[str]:
+def _candidate_parts(text: str) -> Iterator[str]:
     bare = _SCHEME.sub("", text.strip())
     if "/" in bare:
         yield bare.partition("?")[0].partition("#")[0].rstrip("/").rpartition("/")[2]
-    for found in _PARTS.finditer(bare):
-        part = found[0]
-        if not _NAMES_A_PLACE.search(part):
+    for match in _PARTS.finditer(bare):
+        part = match[0]
+        if not _PLACE_MARK.search(part):
             continue
         part = part.strip(".-_")
         yield part
-        mailbox, at, host = part.rpartition("@")
-        if at:
+        mailbox, separator, host = part.rpartition("@")
+        if separator:
             yield mailbox.partition("+")[0]
         labels = host.rsplit(".", MAX_LABELS)
         yield from (".".join(labels[start:]) for start in range(len(labels) - 1))
 
 
-def _decoded(text: str) -> Iterator[str]:
+def _decode_once(text: str) -> Iterator[str]:
     if "%" in text:
         yield unquote(text)
     if "&" in text:
@@ -281,12 +281,13 @@ def _decoded(text: str) -> Iterator[str]:
         yield _QUOTED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text)
     # Mail wraps encoded lines, and an author can put blanks between the characters.
     joined = "".join(text.split())
-    said = [one for whole in dict.fromkeys((text, joined, joined_hex(text))) for one in _in_runs(whole)]
-    if said:
-        yield "\n".join(dict.fromkeys(said))
+    forms = dict.fromkeys((text, joined, joined_hex(text)))
+    texts = [decoded for form in forms for decoded in _decode_runs(form)]
+    if texts:
+        yield "\n".join(dict.fromkeys(texts))
 
 
-def _in_runs(text: str) -> Iterator[str]:
+def _decode_runs(text: str) -> Iterator[str]:
     """Yield the texts in runs of characters that could be Base64, hex or Base32, for every alignment of their start.
 
     All runs are decoded at once, with zero bytes between them, which are not text.
@@ -298,16 +299,16 @@ def _in_runs(text: str) -> Iterator[str]:
     plain = runs.replace("=", "").replace("-", "+").replace("_", "/").split(" ")
     for start in range(4):
         cut = [run[start:] for run in plain]
-        yield from _texts_in(b64decode("AAAA".join([one + "AAA"[: -len(one) % 4] for one in cut])))
+        yield from _texts_in(b64decode("AAAA".join([run + "AAA"[: -len(run) % 4] for run in cut])))
     digits = _HEX.findall(runs)
     for start in range(2 if digits else 0):
-        pairs = [one[start : len(one) - (len(one) - start) % 2] for one in digits]
+        pairs = [run[start : len(run) - (len(run) - start) % 2] for run in digits]
         yield from _texts_in(bytes.fromhex("00".join(pairs)))
     if letters := _BASE32.findall(runs):
-        yield from _texts_in(b32decode("AAAAAAAA".join([one[: len(one) // 8 * 8] for one in letters])))
+        yield from _texts_in(b32decode("AAAAAAAA".join([run[: len(run) // 8 * 8] for run in letters])))
 
 
 def _texts_in(raw: bytes) -> list[str]:
     """Return the stretches of bytes that are text in UTF-8, or Latin letters in UTF-16."""
-    wide = [one.replace(b"\0", b"").decode("latin-1") for one in _WIDE.findall(raw)]
+    wide = [run.replace(b"\0", b"").decode("latin-1") for run in _WIDE.findall(raw)]
     return _TEXT.findall(raw.decode("utf-8", "replace")) + wide

@@ -21,17 +21,17 @@ def decide_call(context: GuardContext, call: ToolCall, execute: str, commit: str
     names that the arguments give. Controls that were raised before and approvals that the plan's step requires are
     added. For an untrusted destination a gate is added only if no other gate asks: every gate shows what is untrusted.
     """
-    asked, facts = _gate_of_untrusted(context, call), _facts_of(context, call)
+    extra_gates, facts = _untrusted_gate(context, call), _call_facts(context, call)
     if call.capability.definition.kind == "read" or not context.policy.asked_at("commit"):
-        return _decide(context, call, facts, "execute", execute, asked)
+        return _decide(context, call, facts, "execute", execute, extra_gates)
     decision = _decide(context, call, facts, "execute", execute, ())
-    at_commit = _decide(context, call, facts, "commit", commit, () if decision.gates else asked)
-    if decision.allowed and not at_commit.allowed:
-        return Controls.of(decision).bind(at_commit)
-    return Controls.of(at_commit).bind(decision)
+    commit_decision = _decide(context, call, facts, "commit", commit, () if decision.gates else extra_gates)
+    if decision.allowed and not commit_decision.allowed:
+        return Controls.of(decision).bind(commit_decision)
+    return Controls.of(commit_decision).bind(decision)
 
 
-def _facts_of(context: GuardContext, call: ToolCall) -> KnownFacts:
+def _call_facts(context: GuardContext, call: ToolCall) -> KnownFacts:
     """Return the facts about a call: its arguments, where they come from, its evidence, its history and the clock."""
     facts: dict[str, Any] = {
         "args": call.open_args,
@@ -50,10 +50,10 @@ def _decide(
     facts: KnownFacts,
     point: Literal["execute", "commit"],
     name: str,
-    asked_otherwise: Sequence[str],
+    fallback_gates: Sequence[str],
 ) -> PolicyDecision:
-    """Return and record the decision of policy at one point. `asked_otherwise` are the gates that are added if the
-    decision has no gate.
+    """Return and record the decision of policy at one point. `fallback_gates` are added if the decision has
+    no gate.
     """
     scope, capability = context.scope, call.capability
     decision = context.policy.decide(
@@ -67,8 +67,8 @@ def _decide(
     decision = scope.controls.on_call(capability.capability_id, call.key).bind(decision)
     if call.step.requires:
         decision = Controls(gates=frozenset(call.step.requires)).bind(decision)
-    if asked_otherwise and not decision.gates:
-        decision = Controls(gates=frozenset(asked_otherwise)).bind(decision)
+    if fallback_gates and not decision.gates:
+        decision = Controls(gates=frozenset(fallback_gates)).bind(decision)
     context.journal.derive("policy.decided", f"{name}/{call.key}", decision.stated())
     return decision
 
@@ -78,13 +78,13 @@ def _origin_facts(traced: Mapping[str, TracedArgument]) -> dict[str, dict[str, s
     if not traced:
         return {}
     return {
-        "origin": {name: one.origins[0] for name, one in traced.items()},
-        "integrity": {name: one.integrity for name, one in traced.items()},
-        "classification": {name: one.classification for name, one in traced.items()},
+        "origin": {name: argument.origins[0] for name, argument in traced.items()},
+        "integrity": {name: argument.integrity for name, argument in traced.items()},
+        "classification": {name: argument.classification for name, argument in traced.items()},
     }
 
 
-def _gate_of_untrusted(context: GuardContext, call: ToolCall) -> tuple[str, ...]:
+def _untrusted_gate(context: GuardContext, call: ToolCall) -> tuple[str, ...]:
     """Return the gate that asks about an untrusted destination: the pack's first by id, if all ask the same role."""
     gates = context.scope.pinned.gates
     roles = {gate.required_approver_role for gate in gates.values()}

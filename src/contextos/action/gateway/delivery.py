@@ -115,9 +115,9 @@ class DispatchPorts:
 
     async def incidents(self, quarantine_key: str) -> Sequence[str]:
         """Return the open incidents. If the last look at the store found none, the store is not read again."""
-        sought = await self.barrier.found(prefixes=incidents_sought(quarantine_key))
-        found = sought.keys(DRIFT_INCIDENTS, quarantine_key)
-        return await self.open_incidents(quarantine_key) if found else ()
+        answer = await self.barrier.found(prefixes=incidents_sought(quarantine_key))
+        incident_keys = answer.keys(DRIFT_INCIDENTS, quarantine_key)
+        return await self.open_incidents(quarantine_key) if incident_keys else ()
 
 
 def dispatching(call: ToolCall) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def dispatching(call: ToolCall) -> dict[str, Any]:
         "reserved_cents": call.capability.definition.cost_cents,
         "not_after_us": call.not_after_us,
         **({"approval_id": call.approval.approval_id} if call.approval else {}),
-        **({"credentials": list(named)} if (named := call.capability.definition.auth.credentials) else {}),
+        **({"credentials": list(credentials)} if (credentials := call.capability.definition.auth.credentials) else {}),
     }
 
 
@@ -158,8 +158,8 @@ def waits_for_other(call: ToolCall, secrets: Mapping[str, str] | None) -> bool:
     """Return whether this attempt has to wait, because the process that began it can still send it. A keyed call whose
     secrets this process has does not wait: it is sent again at once.
     """
-    again = call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
-    return call.recovered and call.writes and not again
+    sends_again = call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
+    return call.recovered and call.writes and not sends_again
 
 
 def incident_of(call: ToolCall, ports: DispatchPorts, at_us: int) -> Write:
@@ -168,7 +168,7 @@ def incident_of(call: ToolCall, ports: DispatchPorts, at_us: int) -> Write:
 
 
 def expect_attempt(call: ToolCall, ports: DispatchPorts) -> None:
-    """Let the adapter begin what it checks before the call, while the dispatch of this attempt becomes durable."""
+    """Announce a probable call, so that its adapter makes its own checks while the dispatch becomes durable."""
     capability = call.capability
     if not call.on_tape and call.mode == "send" and (call.writes or capability.leaves):
         adapter = ports.adapters.get(capability.adapter.adapter_id)
@@ -188,25 +188,22 @@ async def obtain_credentials(
         Parked: the circuit is open, so the outcome of an earlier send cannot be found out. Nothing is recorded.
         Unavailable: the issuer did not answer, and the call would consume an approval for nothing. Nothing is recorded.
     """
-    asking = [one for one in calls if one.capability.definition.auth.mode == "exchange"]
-    if not asking:
+    exchange_calls = [call for call in calls if call.capability.definition.auth.mode == "exchange"]
+    if not exchange_calls:
         return
     requests = []
-    for one in asking:
-        one.token, one.lacking, one.retry_at_us = "", TOKEN_LOST, 0
-        question = exchange_question(one.capability)
-        requests.append(
-            RecordRequest(
-                "credential.exchanged", one.attempt_key, question, partial(_obtain, journal, scope, ports, one)
-            )
-        )
+    for call in exchange_calls:
+        call.token, call.lacking, call.retry_at_us = "", TOKEN_LOST, 0
+        question = exchange_question(call.capability)
+        obtain = partial(_obtain_credential, journal, scope, ports, call)
+        requests.append(RecordRequest("credential.exchanged", call.attempt_key, question, obtain))
     # The calls were cleared by a clock and evidence that are read anew in the drive that has the credentials.
-    for one, answer in zip(asking, await journal.record_all(requests, keeps=False), strict=True):
-        failure, one.retry_at_us = answer.get("failure"), answer.get("retry_at_us", 0)
-        one.lacking = Failure.model_validate(failure) if failure else None if one.token else TOKEN_LOST
+    for call, answer in zip(exchange_calls, await journal.record_all(requests, keeps=False), strict=True):
+        failure, call.retry_at_us = answer.get("failure"), answer.get("retry_at_us", 0)
+        call.lacking = Failure.model_validate(failure) if failure else None if call.token else TOKEN_LOST
 
 
-async def _obtain(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> dict[str, Any]:
+async def _obtain_credential(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> dict[str, Any]:
     capability = call.capability
     definition = capability.definition
     if retry_at_us := circuit_open_until_us(ports.adapters, capability):
@@ -216,13 +213,13 @@ async def _obtain(journal: Journal, scope: RunScope, ports: DispatchPorts, call:
     time = call_time(scope.run.run_budget if call.mode == "send" else None, ports.spent(), definition)
     left_us = scope.within_session(journal.now_us + time.limit_us) - journal.now_us
     timeout_ms = max(1, min(time.timeout_ms, left_us // 1_000))
-    made = await ports.exchange(capability, call.envelope.tool_call_id, timeout_ms)
-    approved = made.outage and call.approval is not None and call.claimed is None
-    if approved and definition.idempotency.strategy != "keyed":
+    exchanged = await ports.exchange(capability, call.envelope.tool_call_id, timeout_ms)
+    spends_approval = exchanged.outage and call.approval is not None and call.claimed is None
+    if spends_approval and definition.idempotency.strategy != "keyed":
         # A dispatch would consume the approval, and nothing would be sent again. The next drive asks anew.
-        raise Unavailable(str(definition.auth.audience), made.outage)
-    call.token = made.token
-    return dict(made.answer)
+        raise Unavailable(str(definition.auth.audience), exchanged.outage)
+    call.token = exchanged.token
+    return dict(exchanged.answer)
 
 
 def exchange_question(capability: Capability) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Send a call that passed every guard, and find out for certain what came of it.
+"""Send a call that passed every guard, and find out its outcome for certain.
 
 The dispatch (`tool.dispatching`) is durable before the call is sent. The result (`tool.returned`) is durable before
 anything else outside is asked; the result of an effect without a key is durable at once. If a reply is lost, its
@@ -51,8 +51,8 @@ class Dispatcher:
         """Send a call, at most `MAX_ATTEMPTS` times and again only where that is safe, and return its result. Return a
         `Failure` if the issuer refuses a credential: then nothing was sent, and the call holds no key.
         """
-        self._begin(call)
-        return await self._deliver_on(call)
+        self._set_start(call)
+        return await self._attempt_until_final(call)
 
     async def deliver_all(self, begun: Sequence[ToolCall]) -> list[ToolResultEnvelope | Failure]:
         """Send several reads: their first attempts at the same time, further attempts one after the other.
@@ -61,38 +61,38 @@ class Dispatcher:
         or was approved. The results are as in `deliver`. A call whose credential is refused ends the list.
         """
         for call in begun:
-            self._begin(call)
+            self._set_start(call)
             call.attempt += 1
         calls = list(begun)
         await delivery.obtain_credentials(self.journal, self.scope, self.ports, calls)
-        denied = next((one.denied for one in calls if one.denied), None)
-        calls = list(takewhile(lambda one: one.denied is None, calls))
+        denied = next((call.denied for call in calls if call.denied), None)
+        calls = list(takewhile(lambda call: call.denied is None, calls))
         for call in calls:
             assert not call.writes, "an effect is sent alone"
             self._dispatch(call)
-        if any(one.capability.leaves or one.approval for one in calls):
+        if any(call.capability.leaves or call.approval for call in calls):
             await self.journal.commit()
-        answers = await self.journal.record_all([self._request(call) for call in calls])
+        answers = await self.journal.record_all([self._attempt_request(call) for call in calls])
         # Whatever follows commits the answers, so every incident is staged first.
-        drifted = [one for one, answer in zip(calls, answers, strict=True) if answer.get("drifted")]
-        self.journal.stage(*(delivery.incident_of(one, self.ports, self.journal.now_us) for one in drifted))
+        drifted = [call for call, answer in zip(calls, answers, strict=True) if answer.get("drifted")]
+        self.journal.stage(*(delivery.incident_of(call, self.ports, self.journal.now_us) for call in drifted))
         admitted = retries.admitted(calls, answers)
         results = list[ToolResultEnvelope | Failure]()
         for call, answer in zip(calls, answers, strict=True):
             # A half-open circuit lets one call of the group through; the others are sent when that one was answered.
             call.grouped = call.capability.capability_id in admitted
             result = await self._finish(call, answer)
-            results.append(await self._deliver_on(call) if result is None else result)
+            results.append(await self._attempt_until_final(call) if result is None else result)
         return [*results, denied] if denied else results
 
-    def _begin(self, call: ToolCall) -> None:
+    def _set_start(self, call: ToolCall) -> None:
         call.first_us, call.first_clock_us = self.journal.now_us, self.journal.clock_us
         if call.writes and idempotency.predates_epoch(call.operation, began_us := self.journal.log()[0].at_us):
             # The write can have been sent at any time since the run began; a restored store has no trace of it.
-            behind_us = call.first_us - call.first_clock_us
-            call.mode, call.first_us, call.first_clock_us = "reconcile", began_us, began_us - behind_us
+            clock_lag_us = call.first_us - call.first_clock_us
+            call.mode, call.first_us, call.first_clock_us = "reconcile", began_us, began_us - clock_lag_us
 
-    async def _deliver_on(self, call: ToolCall) -> ToolResultEnvelope | Failure:
+    async def _attempt_until_final(self, call: ToolCall) -> ToolResultEnvelope | Failure:
         """Make further attempts until one of them is final; return its result, as in `deliver`."""
         while True:
             if call.attempt and call.mode == "send" and call.writes and not self.journal.on_tape:
@@ -110,8 +110,8 @@ class Dispatcher:
             self._dispatch(call)
             if call.writes or call.capability.leaves or call.approval:
                 await self.journal.commit()
-            await self._recover(call)
-            request = self._request(call)
+            await self._take_over(call)
+            request = self._attempt_request(call)
             answer = await self.journal.record(request.kind, request.key, request.request, request.call)
             if answer.get("drifted"):
                 self.journal.stage(delivery.incident_of(call, self.ports, self.journal.now_us))
@@ -124,8 +124,8 @@ class Dispatcher:
         # Finding out what an earlier attempt did is not limited by the run: its outcome has to be known.
         budget = self.scope.run.run_budget if call.mode == "send" else None
         call.time = call_time(budget, self.ports.spent(), call.capability.definition)
-        over_us = self.scope.within_session(self.journal.now_us + call.time.limit_us)
-        call.not_after_us = over_us - (self.journal.now_us - self.journal.clock_us)
+        ends_at_us = self.scope.within_session(self.journal.now_us + call.time.limit_us)
+        call.not_after_us = ends_at_us - (self.journal.now_us - self.journal.clock_us)
         if call.can_send or not call.sent_until_us:
             call.sent_until_us = call.not_after_us
         self.journal.derive("tool.dispatching", call.attempt_key, delivery.dispatching(call))
@@ -138,7 +138,7 @@ class Dispatcher:
             self.journal.stage(*call.redemption, *(() if call.on_tape else call.counted))
         delivery.expect_attempt(call, self.ports)
 
-    async def _recover(self, call: ToolCall) -> None:
+    async def _take_over(self, call: ToolCall) -> None:
         """Take over a dispatch that another driver recorded, and possibly sent."""
         call.recovered = call.on_tape and not self.journal.on_tape
         if call.recovered and call.writes:
@@ -147,7 +147,7 @@ class Dispatcher:
             call.mode = "reconcile"
             call.time = call_time(None, self.ports.spent(), call.capability.definition)
 
-    def _request(self, call: ToolCall) -> RecordRequest:
+    def _attempt_request(self, call: ToolCall) -> RecordRequest:
         """Build the request whose recorded answer is the result of the current attempt."""
         # The entry `tool.dispatching` with the same key holds the question, so the request is empty.
         return RecordRequest("tool.returned", call.attempt_key, {}, partial(self._send, call))
@@ -158,18 +158,18 @@ class Dispatcher:
         if not call.writes:
             if answer.get("drifted"):
                 await self.journal.commit()
-            again = retries.reads_again(call, answer) and not self.scope.session_over(self.journal.now_us)
+            repeats = retries.reads_again(call, answer) and not self.scope.session_over(self.journal.now_us)
             # A retry counts like any dispatch.
             budget, definition = self.scope.run.run_budget, call.capability.definition
-            again = again and exceeded_limit(budget, self.ports.spent(), definition) is None
+            repeats = repeats and exceeded_limit(budget, self.ports.spent(), definition) is None
             call.grouped = False
             self.ports.barrier.forget()
-            if again and await find_cancel(
+            if repeats and await find_cancel(
                 self.journal, self.ports.barrier, self.ports.proved_cancels, call.attempt_key
             ):
                 error = ToolError(code="cancelled", message="the run was cancelled; it was not sent again")
                 return result.model_copy(update={"error": error})
-            return None if again else result
+            return None if repeats else result
         call.running = answer.get("operation") or call.running
         retry = retries.next_attempt(self.journal, self.scope, call, answer)
         if retry is not None:
@@ -185,11 +185,11 @@ class Dispatcher:
         if answer["outcome"] == "unknown":
             await self.journal.commit()
             return await self._settle(call.envelope, call.claimed, call.key)
-        over_us = retries.over_at_us(call, answer)
-        ended = idempotency.complete_key(call.claimed, result, happened=answer["happened"], not_before_us=over_us)
-        self.journal.stage(ended)
+        ends_at_us = retries.over_at_us(call, answer)
+        happened = answer["happened"]
+        self.journal.stage(idempotency.complete_key(call.claimed, result, happened=happened, not_before_us=ends_at_us))
         strategy = call.capability.definition.idempotency.strategy
-        if strategy == "none" or not answer["happened"]:
+        if strategy == "none" or not happened:
             await self.journal.commit()
         else:
             # After a crash the external system is asked again under the key, and gives the same answer.
@@ -218,30 +218,30 @@ class Dispatcher:
         adapter = self.ports.adapters.get(capability.adapter.adapter_id)
         if adapter is None:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
-        began = self.ports.clock.now_us()
+        began_us = self.ports.clock.now_us()
         name, rule = capability.definition.name, capability.definition.idempotency
-        over_us = call.sent_until_us + CLOCK_MARGIN_US
+        ends_at_us = call.sent_until_us + CLOCK_MARGIN_US
         secrets = delivery.take_secrets(call, self.ports.secrets)
-        outcome = AttemptOutcome(self.registry, self.ports, call, adapter, began).body
+        outcome = AttemptOutcome(self.registry, self.ports, call, adapter, began_us).body
 
         def is_late() -> bool:
             sends = mode == "send" and capability.definition.kind == "write"
             return sends and self.ports.clock.now_us() > not_after_us
 
-        def lost(found: str, error: Exception) -> dict[str, Any]:
+        def lost_outcome(status: str, error: Exception) -> dict[str, Any]:
             if time.cut_by and self.ports.clock.now_us() >= not_after_us:
                 detail = f"{time.cut_by}; the call was cancelled: {error}"
-                return outcome(found, None, detail, code="budget_exhausted")
-            return outcome(found, None, str(error))
+                return outcome(status, None, detail, code="budget_exhausted")
+            return outcome(status, None, str(error))
 
         context = delivery.call_context(self.scope.run.tenant_id, self.ports, call, is_late)
         if is_late():
             # A worker that was paused here must not send the call after an operator settled that it was not sent.
             return outcome("not_sent", None, "its time was over before it was sent")
         if call.lacking is not None:
-            if delivery.waits_for_other(call, secrets) and began <= over_us:
+            if delivery.waits_for_other(call, secrets) and began_us <= ends_at_us:
                 # The process that had the credential or the secret can still send the call until then.
-                raise Parked(over_us + 1)
+                raise Parked(ends_at_us + 1)
             return delivery.unsent(call, outcome)
         if await self._is_quarantined_since(call):
             if not call.writes:
@@ -250,9 +250,9 @@ class Dispatcher:
             return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
         try:
             if mode == "send" and idempotency.can_be_done_before(call.operation, rule):
-                earlier = await self._done_before(adapter, capability, context)
+                earlier = await self._find_effect(adapter, capability, context)
                 if earlier is not None and earlier.operation is not None:
-                    return self._runs_on(earlier, outcome)
+                    return self._running_outcome(earlier, outcome)
                 if earlier is not None:
                     return {**outcome("returned", earlier, ""), "done_before": True}
                 if is_late():
@@ -267,7 +267,7 @@ class Dispatcher:
             elif rule.strategy == "lookup" or call.running is not None:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
-                if reply is None and rule.honours_not_after and began > over_us and call.running is None:
+                if reply is None and rule.honours_not_after and began_us > ends_at_us and call.running is None:
                     return outcome("not_sent", None, "the external system has no record of this call")
             else:
                 reply = None
@@ -275,19 +275,19 @@ class Dispatcher:
             if mode != "send":
                 # The effect stays uncertain; the run looks again when the circuit lets a call through.
                 raise Parked(error.retry_at_us) from error
-            refused = outcome("not_sent", None, str(error), code=error.code)
-            return {**refused, "retry_at_us": error.retry_at_us}
+            not_sent = outcome("not_sent", None, str(error), code=error.code)
+            return {**not_sent, "retry_at_us": error.retry_at_us}
         except Unavailable as error:
             # If this attempt was a look-up that was not sent, that says nothing about the effect.
-            return lost("not_sent" if mode == "send" else "unknown", error)
+            return lost_outcome("not_sent" if mode == "send" else "unknown", error)
         except LostReply as error:
-            found = lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
-            return {**found, "no_record": True} if error.accepted and call.writes else found
-        if reply is None and began <= over_us and (call.recovered or rule.honours_not_after):
-            raise Parked(over_us + 1)
-        return self._judged(call, reply, outcome)
+            lost_reply = lost_outcome("not_sent" if capability.definition.kind == "read" else "unknown", error)
+            return {**lost_reply, "no_record": True} if error.accepted and call.writes else lost_reply
+        if reply is None and began_us <= ends_at_us and (call.recovered or rule.honours_not_after):
+            raise Parked(ends_at_us + 1)
+        return self._judge_reply(call, reply, outcome)
 
-    def _judged(
+    def _judge_reply(
         self, call: ToolCall, reply: AdapterReply | None, outcome: Callable[..., dict[str, Any]]
     ) -> dict[str, Any]:
         """Return the outcome of an attempt by its reply, or by the lack of a reply."""
@@ -301,23 +301,23 @@ class Dispatcher:
             # This reply says nothing about the earlier attempt whose reply was lost.
             return {**outcome("unknown", None, "its server changed"), "no_record": True, **drift}
         if reply.operation is not None and call.writes:
-            return self._runs_on(reply, outcome)
-        if call.mode != "send" and strategy == "keyed" and not accepted and (why := why_inconclusive(reply)):
-            return {**outcome("unknown", None, why), "no_record": True}
+            return self._running_outcome(reply, outcome)
+        if call.mode != "send" and strategy == "keyed" and not accepted and (reason := why_inconclusive(reply)):
+            return {**outcome("unknown", None, reason), "no_record": True}
         return {**outcome("returned", reply, ""), **drift}
 
-    def _runs_on(self, reply: AdapterReply, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    def _running_outcome(self, reply: AdapterReply, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         """Return the outcome of a write that was accepted and runs on; a name that redaction changes cannot be used."""
-        kept, _, unsafe = self.ports.cleanse(reply.operation)
-        if unsafe or kept != reply.operation:
+        name, _, unsafe = self.ports.cleanse(reply.operation)
+        if unsafe or name != reply.operation:
             return {**outcome("unknown", None, "it was started under a name that cannot be kept"), "no_record": True}
         at_us = self.ports.clock.now_us() + reply.retry_after_s * 1_000_000
         # The name of an operation can grant access to it: it is recorded, and never put into a text.
         running = outcome("unknown", None, "it was started and runs on")
-        return {**running, "operation": kept, "retry_at_us": at_us}
+        return {**running, "operation": name, "retry_at_us": at_us}
 
     @staticmethod
-    async def _done_before(adapter: Adapter, capability: Capability, context: CallContext) -> AdapterReply | None:
+    async def _find_effect(adapter: Adapter, capability: Capability, context: CallContext) -> AdapterReply | None:
         """Look up the effect of a run that the store lost in a restore; None if there is none.
 
         Raises `Unavailable` if the look-up does not settle it: then nothing is sent.

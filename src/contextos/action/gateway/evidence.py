@@ -13,12 +13,12 @@ def evidence_about(capability: Capability, call: ToolCall) -> dict[str, Fact]:
     """Return the newest evidence of each name that is about the arguments of this call. Other evidence does not count:
     it meets no requirement, and no rule reads it.
     """
-    args, found = call.args, dict[str, Fact]()
+    args, evidence = call.args, dict[str, Fact]()
     for fact in call.known:
-        stated = capability.evidence_args.get(fact.name)
-        if all(fact.is_about(args, names) for names in stated) if stated else fact.is_about(args):
-            found[fact.name] = fact
-    return found
+        argument_sets = capability.evidence_args.get(fact.name)
+        if all(fact.is_about(args, names) for names in argument_sets) if argument_sets else fact.is_about(args):
+            evidence[fact.name] = fact
+    return evidence
 
 
 def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,22 +46,22 @@ async def surfaced(context: GuardContext, call: ToolCall) -> Refusal | None:
         return Refusal("blocked", "policy_denied", f"policy does not expose `{name}` to this run")
     if missing := context.scope.platform_scope_missing(name):
         return Refusal("rejected", "platform_scope_missing", missing)
-    said = f"`{name}` is not in the tool manifest of this run"
-    return Refusal("rejected", "tool_not_in_manifest", context.scope.why_not_in_manifest(name, said))
+    detail = f"`{name}` is not in the tool manifest of this run"
+    return Refusal("rejected", "tool_not_in_manifest", context.scope.why_not_in_manifest(name, detail))
 
 
 async def not_quarantined(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call of a foreign tool that is in quarantine. Runs before anything else is asked about the call."""
-    return await _out_of_quarantine(context, call, call.key)
+    return await _check_quarantine(context, call, call.key)
 
 
 async def still_not_quarantined(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a write whose tool was quarantined while a person was asked, or while another run had the write's key."""
     reads = call.capability.definition.kind == "read"
-    return None if reads else await _out_of_quarantine(context, call, f"redeem/{call.key}")
+    return None if reads else await _check_quarantine(context, call, f"redeem/{call.key}")
 
 
-async def _out_of_quarantine(context: GuardContext, call: ToolCall, key: str) -> Refusal | None:
+async def _check_quarantine(context: GuardContext, call: ToolCall, key: str) -> Refusal | None:
     quarantine_key = context.ports.quarantine_key(call.capability)
     if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.incidents, key):
         return None
@@ -73,12 +73,12 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
     of a secret argument is refused too, unless the agent of the session sent that secret with this call.
     """
     if secret := next((name for name in call.capability.definition.secrets if name in call.args), None):
-        asked = context.ports.secrets.asked(call.args)
-        if asked is None:
+        secret_call = context.ports.secrets.asked(call.args)
+        if secret_call is None:
             detail = f"`{secret}` is a secret argument, and no agent of a session sent it with this call"
             return Refusal("rejected", "argument_out_of_bounds", detail, f"/{secret}")
-        if asked.fault is not None:
-            return Refusal("rejected", "schema_mismatch", asked.fault, asked.pointer)
+        if secret_call.fault is not None:
+            return Refusal("rejected", "schema_mismatch", secret_call.fault, secret_call.pointer)
     problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
@@ -86,7 +86,8 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
     if MARK_BEGINS not in call.raw:
         return None
     declared = call.capability.definition.secrets
-    for place, kinds in redacted_places({name: one for name, one in call.args.items() if name not in declared}).items():
+    open_args = {name: value for name, value in call.args.items() if name not in declared}
+    for place, kinds in redacted_places(open_args).items():
         detail = f"a `{kinds[0]}` was redacted from the argument at `{place}`; send a reference to it"
         return Refusal("rejected", "argument_out_of_bounds", detail, place)
     return None
@@ -94,14 +95,14 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
 
 async def consistent_with_request(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse an argument that differs from the value that the request gives for it."""
-    given = without_null_defaults(call.capability.definition.input_schema, call.args)
+    args = without_null_defaults(call.capability.definition.input_schema, call.args)
     for permission in call.capability.permissions:
-        for argument, where in permission.agrees_with.items():
-            stated, final = context.scope.stated_at(where), given.get(argument, MISSING)
-            if final is MISSING:
+        for argument, place in permission.agrees_with.items():
+            requested, value = context.scope.stated_at(place), args.get(argument, MISSING)
+            if value is MISSING:
                 continue
-            if stated is MISSING or not same_json(stated, final):
-                detail = f"argument `{argument}` is not what the request states at `{where}`"
+            if requested is MISSING or not same_json(requested, value):
+                detail = f"argument `{argument}` is not what the request states at `{place}`"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")
     return None
 
@@ -111,19 +112,19 @@ async def within_budget(context: GuardContext, call: ToolCall) -> Refusal | None
 
     Policy decides first, so a call that a rule denies is denied by the rule, however much of the budget is left.
     """
-    reached = exceeded_limit(context.scope.run.run_budget, context.ports.spent(), call.capability.definition)
-    if not reached:
+    limit = exceeded_limit(context.scope.run.run_budget, context.ports.spent(), call.capability.definition)
+    if not limit:
         return None
-    stated = context.scope.run.run_budget.stated(reached)
-    return Refusal("blocked", "budget_exhausted", stated, facts=(reached,), decision=call.decision)
+    detail = context.scope.run.run_budget.stated(limit)
+    return Refusal("blocked", "budget_exhausted", detail, facts=(limit,), decision=call.decision)
 
 
 async def in_session(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call after the end of the run's time limit (session). Runs before a person is asked and before the
     call.
     """
-    over = session_end(context)
-    return replace(over, decision=call.decision) if over else None
+    refusal = session_end(context)
+    return replace(refusal, decision=call.decision) if refusal else None
 
 
 def session_end(context: GuardContext) -> Refusal | None:
@@ -156,8 +157,8 @@ async def policy_allows(
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
     if not (bounds := bounds_on_call(call, decision)):
         return None
-    given = without_null_defaults(call.capability.definition.input_schema, call.open_args)
-    if problems := context.check_args(bounds, given, bool(decision.gates)):
+    args = without_null_defaults(call.capability.definition.input_schema, call.open_args)
+    if problems := context.check_args(bounds, args, bool(decision.gates)):
         problem = problems[0]
         detail = f"`{call.capability.capability_id}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
         return Refusal("rejected", "argument_out_of_bounds", detail, problem.pointer, decision=decision)
@@ -217,10 +218,10 @@ async def consented(context: GuardContext, call: ToolCall) -> Refusal | None:
     missing, is about other arguments, or is not `true`.
     """
     for name in sorted(call.capability.consents):
-        given = call.evidence.get(name)
-        if given is None or given.value is not True:
-            lacks = "is missing about these arguments" if given is None else "does not say `true`"
-            detail = f"the consent {context.scope.lacking([name])} {lacks}"
+        consent = call.evidence.get(name)
+        if consent is None or consent.value is not True:
+            problem = "is missing about these arguments" if consent is None else "does not say `true`"
+            detail = f"the consent {context.scope.lacking([name])} {problem}"
             return Refusal("blocked", "consent_missing", detail, decision=call.decision, facts=(name,))
     return None
 
@@ -231,18 +232,18 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
     """
     decision, definition = call.decision, call.capability.definition
     assert decision is not None, "the policy guard has run"
-    of_spec = definition.approval_mode in EVIDENCE_MODES
-    if of_spec and call.spec_key is None:
+    by_mode = definition.approval_mode in EVIDENCE_MODES
+    if by_mode and call.spec_key is None:
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
     # An approval is bound to the consent too: a consent that is withdrawn meanwhile voids the approval.
     consents = call.capability.consents
     required = required_of(definition, decision.requires)
-    needed = sorted({*required, *consents, *(call.required_evidence if of_spec else ())})
+    needed = sorted({*required, *consents, *(call.required_evidence if by_mode else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:
         detail = "required evidence about these arguments does not resolve: " + context.scope.lacking(unresolved)
         return Refusal("blocked", "missing_evidence", detail)
-    if not (of_spec or needed or decision.gates):
+    if not (by_mode or needed or decision.gates):
         return None
     # Evidence that rules read, or that an argument was taken from, took part in the decision: the approval is bound to
     # it too.
@@ -253,7 +254,7 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
     # An argument is sent with the value that was taken from the evidence, so that evidence has no volatile parts.
     frozen = [fact for fact in frozen if fact not in taken] + [replace(fact, volatile={}) for fact in taken]
     frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
-    items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
+    items = [{"name": fact.name, "evidence_ref": fact.evidence_ref, "digest": fact.digest} for fact in frozen]
     context.journal.derive("evidence.frozen", call.key, {"items": items})
     call.frozen = tuple(frozen)
     return None
@@ -263,21 +264,21 @@ def _argument_evidence(context: GuardContext, call: ToolCall) -> list[Fact] | Re
     """Return the evidence that arguments were taken from, by a binding or through a parameter of the intent, whatever
     it is about. Return a refusal if some is not among the evidence of the run.
     """
-    facts, found = call.known, list[Fact]()
+    facts, taken = call.known, list[Fact]()
     for argument, source in call.provenance.items():
         kind, _, place = source.partition(":/")
         if kind == "evidence":
             # The executor reads the newest of each name.
-            these = [fact for fact in facts if fact.name == place.partition("/")[0]][-1:]
+            sources = [fact for fact in facts if fact.name == place.partition("/")[0]][-1:]
         elif kind == "parameter" and context.scope.parameters[place].origin == "evidence":
-            these = [fact for fact in facts if fact.evidence_ref == context.scope.parameters[place].place]
+            sources = [fact for fact in facts if fact.evidence_ref == context.scope.parameters[place].place]
         else:
             continue
-        if not these:
+        if not sources:
             detail = f"the evidence that `{argument}` was taken from is not among that of the run"
             return Refusal("blocked", "missing_evidence", detail, f"/{argument}", decision=call.decision)
-        found += [fact for fact in these if fact not in found]
-    return found
+        taken += [fact for fact in sources if fact not in taken]
+    return taken
 
 
 def question_about(context: GuardContext, call: ToolCall, decision: PolicyDecision | None) -> Action | Refusal | None:
@@ -308,7 +309,7 @@ def question_about(context: GuardContext, call: ToolCall, decision: PolicyDecisi
         gate,
         decision,
         call.idempotency_key,
-        {name: one.origins for name, one in call.traced.items() if one.integrity != "trusted"},
+        {name: argument.origins for name, argument in call.traced.items() if argument.integrity != "trusted"},
         {name: call.traced[name].origins for name in call.capability.definition.secrets if name in call.traced},
         tuple(context.journal.account.instructing),
     )
@@ -326,11 +327,10 @@ async def approved(context: GuardContext, call: ToolCall) -> Refusal | None:
     context.ports.barrier.forget()
     expect(context, call)
     call.evidence = {**call.evidence, **{fact.name: fact for fact in redeemed.moved}}
-    again = decide_call(context, call, "redeem", "recommit")
-    if decides_otherwise(context, action.decision, again):
-        return Refusal(
-            "blocked", "approval_void", "policy decides differently than when the approver was asked", decision=again
-        )
+    new_decision = decide_call(context, call, "redeem", "recommit")
+    if decides_otherwise(context, action.decision, new_decision):
+        detail = "policy decides differently than when the approver was asked"
+        return Refusal("blocked", "approval_void", detail, decision=new_decision)
     journal, ports, session = context.journal, context.ports, context.scope.session
     operation = await idempotency.look_up_operation(journal, ports, call, call.key, "redeem", session)
     if operation["cancelled"]:
@@ -339,7 +339,7 @@ async def approved(context: GuardContext, call: ToolCall) -> Refusal | None:
         return Refusal("blocked", "approval_void", "the operation was denied or done meanwhile")
     if not idempotency.is_same_epoch(call.operation, operation):
         return Refusal("blocked", "approval_void", "the store was restored from a backup since the approver was asked")
-    call.approval, call.operation, call.decision = redeemed, operation, again
+    call.approval, call.operation, call.decision = redeemed, operation, new_decision
     return None
 
 
@@ -354,9 +354,9 @@ async def within_egress(context: GuardContext, call: ToolCall) -> Refusal | None
     if not adapter.egress:
         detail = f"`{adapter.adapter_id}` leaves the machine and declares no endpoint"
         return Refusal("blocked", "policy_denied", detail, decision=call.decision)
-    for who, allowed in (("pack", frozenset(pinned.pack.tooling_layer.egress)), ("tenant", pinned.egress)):
-        if beyond := [endpoint for endpoint in adapter.egress if endpoint not in allowed]:
-            detail = f"`{adapter.adapter_id}` reaches `{beyond[0]}`, which is not in the egress list of the {who}"
+    for owner, allowed in (("pack", frozenset(pinned.pack.tooling_layer.egress)), ("tenant", pinned.egress)):
+        if forbidden := [endpoint for endpoint in adapter.egress if endpoint not in allowed]:
+            detail = f"`{adapter.adapter_id}` reaches `{forbidden[0]}`, which is not in the egress list of the {owner}"
             return Refusal("blocked", "policy_denied", detail, decision=call.decision)
     return None
 

@@ -1,6 +1,6 @@
-"""Judge a call by what happened before. Three guards: `history_known` reads the earlier effects of a capability and the
-clock, `reserved` reads them again and counts the next effect, and `not_denied_before` refuses a call that a person
-denied in this run and that comes back with another amount, note or spelling.
+"""Judge a call by earlier effects and denials. Three guards: `history_known` reads the earlier effects of a capability
+and the clock, `reserved` reads them again and counts the next effect, and `not_denied_before` refuses a call that a
+person denied in this run and that comes back with another amount, note or spelling.
 
 Each dispatched effect is counted in one bucket for each declared fact. A bucket holds the effects of one user, agent,
 tenant or argument value. The count is written in the commit that dispatches the call, with a compare-and-set on the
@@ -81,8 +81,9 @@ def normal_subject(subject: Any) -> Any:
     """
     if not isinstance(subject, str):
         return subject
-    seen = (one for one in normal(subject) if one.isspace() or not (category(one) in ("Cf", "Cc") or one in _UNSEEN))
-    return " ".join("".join(seen).split())
+    hidden = ("Cf", "Cc")
+    visible = (char for char in normal(subject) if char.isspace() or not (category(char) in hidden or char in _UNSEEN))
+    return " ".join("".join(visible).split())
 
 
 async def read_history(
@@ -110,13 +111,12 @@ async def read_history(
             if value is not None:
                 values[name] = value
             ends.setdefault(bucket, end)
-        read = {"facts": values, "at_us": now_us, "buckets": {bucket: asdict(ends[bucket]) for bucket in sorted(ends)}}
-        return {**read, "clock": {name: one.at(now_us) for name, one in hours.items()}} if hours else read
+        record = {"facts": values, "at_us": now_us, "buckets": {name: asdict(ends[name]) for name in sorted(ends)}}
+        return {**record, "clock": {name: week.at(now_us) for name, week in hours.items()}} if hours else record
 
-    asked = {"buckets": dict(buckets)} | (
-        {"hours": {name: one.to_json() for name, one in hours.items()}} if hours else {}
-    )
-    answer: dict[str, Any] = await journal.record("history.read", key, asked, look)
+    by_clock = {"hours": {name: week.to_json() for name, week in hours.items()}} if hours else {}
+    request = {"buckets": dict(buckets)} | by_clock
+    answer: dict[str, Any] = await journal.record("history.read", key, request, look)
     return answer
 
 
@@ -131,29 +131,29 @@ async def _aggregate(
     if counted is None:
         return None, end
     # A later effect of an operation replaces an earlier one, which was released in between.
-    effects = {one.operation: one for one in counted if one.operation != operation}
-    return await _added_up(ports, fact, effects), end
+    effects = {effect.operation: effect for effect in counted if effect.operation != operation}
+    return await _sum_effects(ports, fact, effects), end
 
 
-async def _added_up(
+async def _sum_effects(
     ports: DispatchPorts, fact: HistoryFact, effects: Mapping[str, CountedEffect]
 ) -> int | float | None:
     tools = fact.counted()
     # Another fact can count more tools in the same bucket.
-    effects = {name: one for name, one in effects.items() if tool_of_operation(name) in tools}
+    effects = {name: effect for name, effect in effects.items() if tool_of_operation(name) in tools}
     operations = await find_documents(ports.store, *(OPERATIONS.place(name) for name in effects))
     counted = []
     for name, effect in effects.items():
-        known = operations.one(OPERATIONS, name)
+        row = operations.one(OPERATIONS, name)
         # A row that is not proved any more has changed since it was read: the effect counts.
-        if known is None or known.body.state != "released" or not await idempotency.is_proved(ports, name, known):
+        if row is None or row.body.state != "released" or not await idempotency.is_proved(ports, name, row):
             counted.append(effect)
     if fact.of is None:
         return len(counted)
     numbers = [effect.numbers.get(tools[tool_of_operation(effect.operation)].of or "") for effect in counted]
     # A negative number would make room for what the limit forbids.
-    known_numbers = [number for number in numbers if number is not None and number >= 0]
-    return sum(known_numbers) if len(known_numbers) == len(numbers) else None
+    usable_numbers = [number for number in numbers if number is not None and number >= 0]
+    return sum(usable_numbers) if len(usable_numbers) == len(numbers) else None
 
 
 def reservation(
@@ -194,8 +194,8 @@ async def history_known(context: GuardContext, call: ToolCall) -> Refusal | None
             number = counted_numbers(call.args).get(tool.of)
             # Once such a call is counted, the sum is unknown, and every later call that shares the bucket is denied.
             if number is None or number < 0:
-                what = "is not a number" if number is None else "is below 0"
-                detail = f"`history.{name}` adds up the argument `{tool.of}`, which {what}"
+                problem = "is not a number" if number is None else "is below 0"
+                detail = f"`history.{name}` adds up the argument `{tool.of}`, which {problem}"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{tool.of}")
     await _add_history(context, call, f"before/{call.key}")
     return None
@@ -208,10 +208,10 @@ async def reserved(context: GuardContext, call: ToolCall) -> Refusal | None:
     """
     if not call.history:
         return None
-    refused = await _judge_again(context, call, f"dispatch/{call.key}", ("dispatch", "dispatch_commit"))
-    operation = operation_key(call.capability.capability_id, _operation_of(context, call))
+    refusal = await _judge_again(context, call, f"dispatch/{call.key}", ("dispatch", "dispatch_commit"))
+    operation = operation_key(call.capability.capability_id, _operation_name(context, call))
     call.counts = partial(reservation, context.ports.effects, operation, call.args, call.history)
-    return refused
+    return refusal
 
 
 async def why_not_now(context: GuardContext, call: ToolCall, attempt: int) -> Failure | None:
@@ -220,24 +220,24 @@ async def why_not_now(context: GuardContext, call: ToolCall, attempt: int) -> Fa
     """
     if not call.history:
         return None
-    named = (f"again/{attempt}", f"again_commit/{attempt}")
+    recorded = (f"again/{attempt}", f"again_commit/{attempt}")
     # A copy is judged: the call itself keeps the history that was read before its first attempt.
-    refused = await _judge_again(context, copy(call), f"again/{attempt}/{call.key}", named)
-    return Failure(code=refused.code, detail=refused.detail) if refused else None  # type: ignore[arg-type]
+    refusal = await _judge_again(context, copy(call), f"again/{attempt}/{call.key}", recorded)
+    return Failure(code=refusal.code, detail=refusal.detail) if refusal else None  # type: ignore[arg-type]
 
 
 async def _judge_again(context: GuardContext, call: ToolCall, key: str, recorded: tuple[str, str]) -> Refusal | None:
     """Read history and clock again. Return a refusal if they changed and policy now decides otherwise, else None."""
     before, decision = call.history, call.decision
     await _add_history(context, call, key)
-    if all(call.history.get(one) == before.get(one) for one in ("facts", "clock")):
+    if all(call.history.get(part) == before.get(part) for part in ("facts", "clock")):
         return None
     assert decision is not None, "the policy guard has run"
-    refused = await guards.policy_allows(context, call, recorded)
-    again, call.decision = call.decision, decision
-    if refused is not None:
-        return refused if not context.scope.observes or is_from_above(context, call, refused) else None
-    if again is None or decides_otherwise(context, decision, again):
+    refusal = await guards.policy_allows(context, call, recorded)
+    new_decision, call.decision = call.decision, decision
+    if refusal is not None:
+        return refusal if not context.scope.observes or is_from_above(context, call, refusal) else None
+    if new_decision is None or decides_otherwise(context, decision, new_decision):
         return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
     return None
 
@@ -246,7 +246,7 @@ def _buckets(context: GuardContext, call: ToolCall) -> dict[str, str]:
     return buckets_of(context.policy.history, context.scope, call.capability.capability_id, call.args)
 
 
-def _operation_of(context: GuardContext, call: ToolCall) -> str:
+def _operation_name(context: GuardContext, call: ToolCall) -> str:
     if call.capability.definition.kind == "read":
         # A read claims no operation: each call counts, and is never released.
         return call.tool_call_id
@@ -260,7 +260,7 @@ async def _add_history(context: GuardContext, call: ToolCall, key: str) -> None:
         context.policy.history,
         _buckets(context, call),
         context.policy.hours_of(call.capability.capability_id),
-        operation_key(call.capability.capability_id, _operation_of(context, call)),
+        operation_key(call.capability.capability_id, _operation_name(context, call)),
         key,
     )
 
@@ -288,27 +288,27 @@ async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | 
         return None
     names = denial_args(definition)
     # If the tool does not declare the arguments to compare, only texts are: another amount is the same operation.
-    stated = bool(definition.destinations) or definition.idempotency.denial_args is not None
-    asked: dict[str, Mapping[str, Any]] = {}
+    declared = bool(definition.destinations) or definition.idempotency.denial_args is not None
+    questions: dict[str, Mapping[str, Any]] = {}
     void = account.void_answers()
     for entry in account.of("approval.asked", "approval.answered"):
         if entry.kind == "approval.asked" and entry.body["binding"]["capability_id"] == call.capability.capability_id:
-            asked[entry.key] = {name: _compared(entry.body["args"].get(name), stated) for name in names}
-        elif entry.kind == "approval.answered" and entry.key in asked and entry.body["verdict"] == "denied":
-            before, now = asked[entry.key], {name: _compared(call.args.get(name), stated) for name in names}
-            if entry.seq not in void and entry.key != call.key and same_json(before, now):
-                by = ", ".join(f"`{one}`" for one in names if stated or now[one] is not None) or "the tool"
-                detail = f"a person denied this operation before, which is known again by {by}; a denial is final"
+            questions[entry.key] = {name: _comparable(entry.body["args"].get(name), declared) for name in names}
+        elif entry.kind == "approval.answered" and entry.key in questions and entry.body["verdict"] == "denied":
+            denied, now = questions[entry.key], {name: _comparable(call.args.get(name), declared) for name in names}
+            if entry.seq not in void and entry.key != call.key and same_json(denied, now):
+                compared = ", ".join(f"`{name}`" for name in names if declared or now[name] is not None) or "the tool"
+                detail = f"a person denied this operation before, which is known again by {compared}; a denial is final"
                 return Refusal("blocked", "approval_denied", detail, decision=call.decision)
     return None
 
 
-def _compared(value: Any, whole: bool) -> Any:
+def _comparable(value: Any, all_values: bool) -> Any:
     """Return a value in the form in which denials are compared: each text by `normal_subject`, and numbers and other
-    values only if `whole` is set.
+    values only if `all_values` is set.
     """
     if isinstance(value, Mapping):
-        return {name: _compared(one, whole) for name, one in value.items()}
+        return {name: _comparable(part, all_values) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_compared(one, whole) for one in value]
-    return normal_subject(value) if whole or isinstance(value, str) else None
+        return [_comparable(part, all_values) for part in value]
+    return normal_subject(value) if all_values or isinstance(value, str) else None

@@ -42,7 +42,7 @@ MAX_RETRY_CLAIMED_US = 300_000_000
 
 def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: ToolCall) -> str:
     """Derive the idempotency key of a call. A retry, or the same operation in a new plan, has the same key."""
-    within = {
+    scope_id = {
         "run": scope.run.run_id,
         "session": scope.run.session_id or scope.run.run_id,
         "subject": scope.identity.principals.user.user_id,
@@ -51,7 +51,7 @@ def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: T
     args = call.args if rule.identity_args is None else {name: call.args.get(name) for name in rule.identity_args}
     return idempotency_key(
         tenant_id=scope.run.tenant_id,
-        scope=f"{rule.scope}:{within}",
+        scope=f"{rule.scope}:{scope_id}",
         capability_id=capability_id,
         args=dict(args),
         occurrence=call.occurrence if rule.scope == "run" else 0,
@@ -70,13 +70,13 @@ def _denial_key(call: ToolCall) -> str:
     return denial_key(call.capability.capability_id, call.capability.definition_digest, call.operation_key)
 
 
-def _place(call: ToolCall) -> str:
+def _operation_key(call: ToolCall) -> str:
     return operation_key(call.capability.capability_id, call.operation_key)
 
 
 def operation_places(call: ToolCall) -> tuple[tuple[str, str], ...]:
     """Return the places of the documents on the operation of a call (its denial, its key) and on the store's epoch."""
-    return DENIALS.place(_denial_key(call)), OPERATIONS.place(_place(call)), EPOCHS.place(EPOCH_KEY)
+    return DENIALS.place(_denial_key(call)), OPERATIONS.place(_operation_key(call)), EPOCHS.place(EPOCH_KEY)
 
 
 async def look_up_operation(
@@ -101,61 +101,61 @@ async def look_up_operation(
     deadline_us = session.deadline_us if session else None
 
     async def look() -> dict[str, Any]:
-        denial, place = _denial_key(call), _place(call)
+        denial, place = _denial_key(call), _operation_key(call)
         # A loop: a function that calls itself is a reference cycle, which would keep the whole run in memory.
         while True:
-            found = await ports.barrier.found(places=operation_places(call))
+            documents = await ports.barrier.found(places=operation_places(call))
             answer: dict[str, Any] = {
-                **await _cancel(ports, found, journal.run_id),
-                **await _denied(ports, found, denial),
+                **await _cancel_fields(ports, documents, journal.run_id),
+                **await _denial_fields(ports, documents, denial),
                 "state": "free",
                 "version": 0,
                 "mutations": [],
-                "epoch": _epoch(found.one(EPOCHS, EPOCH_KEY)),
+                "epoch": _epoch_fields(documents.one(EPOCHS, EPOCH_KEY)),
             }
-            known = found.one(OPERATIONS, place)
+            row = documents.one(OPERATIONS, place)
             # A run that is cancelled does not wait for the run that has the operation.
-            if known is None or answer["cancelled"]:
+            if row is None or answer["cancelled"]:
                 return answer
-            if when == "again" or await is_proved(ports, place, known):
+            if when == "again" or await is_proved(ports, place, row):
                 break
             ports.barrier.forget()
-        if known.body.fingerprint != fingerprint:
+        if row.body.fingerprint != fingerprint:
             return {**answer, "state": "other_body"}
-        if known.body.state in ("completed", "unusable"):
-            made_by = {"run_id": known.body.run_id, "tool_call_id": known.body.tool_call_id}
-            output = known.body.output if known.body.state == "completed" else None
-            done = {"output": output, "mutations": list(known.body.mutations), "made_by": made_by}
-            return {**answer, "state": known.body.state, **done}
-        if known.body.state == "released":
-            return {**answer, "version": known.version}
+        if row.body.state in ("completed", "unusable"):
+            made_by = {"run_id": row.body.run_id, "tool_call_id": row.body.tool_call_id}
+            output = row.body.output if row.body.state == "completed" else None
+            result = {"output": output, "mutations": list(row.body.mutations), "made_by": made_by}
+            return {**answer, "state": row.body.state, **result}
+        if row.body.state == "released":
+            return {**answer, "version": row.version}
         now_us = ports.clock.now_us()
         if when != "before" or (deadline_us is not None and now_us >= deadline_us):
             # Waiting for the other run would make everything that was just rechecked out of date.
             return {**answer, "state": "claimed"}
         # The longer it has waited, the later it reads again: the other run can be waiting for a person.
         waited_us = max(0, now_us - journal.now_us)
-        again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
-        raise Parked(again_us if deadline_us is None else min(again_us, deadline_us), operation=(place, known.version))
+        retry_at_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
+        raise Parked(min(retry_at_us, deadline_us or retry_at_us), operation=(place, row.version))
 
     request = {"capability_id": call.capability.capability_id, "key": call.operation_key, "fingerprint": fingerprint}
-    found: dict[str, Any] = await journal.record("act.looked_up", f"{when}/{step_key}", request, look)
-    return found
+    operation: dict[str, Any] = await journal.record("act.looked_up", f"{when}/{step_key}", request, look)
+    return operation
 
 
-async def _cancel(ports: DispatchPorts, found: FoundDocuments, run_id: str) -> dict[str, Any]:
+async def _cancel_fields(ports: DispatchPorts, documents: FoundDocuments, run_id: str) -> dict[str, Any]:
     """Return whether a person asked to cancel the run. A stored request that no sealed act proves does not count: its
     version is returned as `unproved_cancel`.
     """
-    version = found.version(CANCELS, run_id)
+    version = documents.version(CANCELS, run_id)
     if not version or await ports.proved_cancels():
         return {"cancelled": bool(version)}
     return {"cancelled": False, "unproved_cancel": version}
 
 
-async def _denied(ports: DispatchPorts, found: FoundDocuments, key: str) -> dict[str, Any]:
+async def _denial_fields(ports: DispatchPorts, documents: FoundDocuments, key: str) -> dict[str, Any]:
     """Return whether a person denied the operation; `unproved_denials` counts the stored denials without a proof."""
-    if not found.has(DENIALS, key):
+    if not documents.has(DENIALS, key):
         return {"denied": False}
     unproved = await ports.unproved_denials(key)
     return {"denied": True} if unproved is None else {"denied": False, "unproved_denials": unproved}
@@ -171,8 +171,8 @@ async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[Operat
     fault = await ports.operation_fault(place, row)
     if fault is None:
         return True
-    now = await OPERATIONS.one(ports.store, place)
-    if now is None or now.version != row.version:
+    current = await OPERATIONS.one(ports.store, place)
+    if current is None or current.version != row.version:
         return False
     detail = f"the document `{OPERATIONS.name}/{place}` is not believed: {fault}; nothing is sent: compare with the"
     raise Integrity(f"{detail} other system's records, and restore the document from a backup")
@@ -191,7 +191,7 @@ def claim_key(run_id: str, call: ToolCall, now_us: int) -> Write:
     """
     claim = OperationDocument(run_id, call.tool_call_id, _fingerprint(call), "claimed")
     version, until_us = call.operation["version"], now_us + CLOCK_MARGIN_US
-    return OPERATIONS.write(_place(call), version, claim, not_after_us=until_us)
+    return OPERATIONS.write(_operation_key(call), version, claim, not_after_us=until_us)
 
 
 def lookup_preconditions(run_id: str, call: ToolCall, operation: Mapping[str, Any]) -> tuple[Write, ...]:
@@ -227,11 +227,11 @@ async def require_same_epoch(run_id: str, store: Store, operation: Mapping[str, 
         )
 
 
-def _epoch(found: StoredDocument[Epoch] | None) -> dict[str, Any]:
+def _epoch_fields(row: StoredDocument[Epoch] | None) -> dict[str, Any]:
     """Return the store's epoch (the period since the last restore) in the form that a look-up records."""
-    if found is None:
+    if row is None:
         return {"id": "", "version": 0, "since_us": 0}
-    return {"id": found.body.id, "version": found.version, "since_us": found.body.at_us}
+    return {"id": row.body.id, "version": row.version, "since_us": row.body.at_us}
 
 
 def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -241,7 +241,7 @@ def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 def is_in_epoch(before: Mapping[str, Any], now: StoredDocument[Epoch] | None) -> bool:
     """Return whether the store, whose epoch is `now`, was not restored since a look-up."""
-    return is_same_epoch(before, {"epoch": _epoch(now)})
+    return is_same_epoch(before, {"epoch": _epoch_fields(now)})
 
 
 def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
@@ -263,7 +263,7 @@ def can_be_done_before(operation: Mapping[str, Any], rule: Idempotency) -> bool:
 def release_key(claimed: Write) -> Write:
     """Build the write that releases the key of an operation that was not sent."""
     ((_, claim),) = OPERATIONS.written((claimed,))
-    return OPERATIONS.write(claimed.key, claimed.expect + 1, _released(claim))
+    return OPERATIONS.write(claimed.key, claimed.expect + 1, _released_document(claim))
 
 
 def complete_key(
@@ -277,15 +277,15 @@ def complete_key(
     """
     ((_, claim),) = OPERATIONS.written((claimed,))
     if happened:
-        good = result.status == "completed" and result.withheld is None
-        state: Literal["completed", "unusable"] = "completed" if good else "unusable"
-        ended = OperationDocument(
+        is_usable = result.status == "completed" and result.withheld is None
+        state: Literal["completed", "unusable"] = "completed" if is_usable else "unusable"
+        document = OperationDocument(
             claim.run_id, claim.tool_call_id, claim.fingerprint, state, result.output, result.mutations
         )
     else:
-        ended = _released(claim)
-    return OPERATIONS.write(claimed.key, claimed.expect + 1, ended, not_before_us=not_before_us)
+        document = _released_document(claim)
+    return OPERATIONS.write(claimed.key, claimed.expect + 1, document, not_before_us=not_before_us)
 
 
-def _released(claim: OperationDocument) -> OperationDocument:
+def _released_document(claim: OperationDocument) -> OperationDocument:
     return OperationDocument(claim.run_id, claim.tool_call_id, claim.fingerprint, "released")

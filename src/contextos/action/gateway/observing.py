@@ -22,41 +22,41 @@ async def observe(context: GuardContext, call: ToolCall, guard: Guard) -> Refusa
     a refusal by the pack's own rules is only recorded.
     """
     if guard is guards.approved:
-        return await _without_asking(context, call)
-    refused = await guard(context, call)
-    if refused is None or is_from_above(context, call, refused) or context.scope.withheld_by_others(call.capability):
-        return refused
-    call.decision = refused.decision or call.decision
-    _record(context, call, guard.__name__, _denial(refused, call.decision))
+        return await _observe_approval(context, call)
+    refusal = await guard(context, call)
+    if refusal is None or is_from_above(context, call, refusal) or context.scope.withheld_by_others(call.capability):
+        return refusal
+    call.decision = refusal.decision or call.decision
+    _record_finding(context, call, guard.__name__, _denial_finding(refusal, call.decision))
     return None
 
 
-async def _without_asking(context: GuardContext, call: ToolCall) -> Refusal | None:
+async def _observe_approval(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Record which approval the pack would ask for. Ask a person only for a gate of a rule above the pack."""
     decision = call.decision
     assert decision is not None, "the policy guard has run"
-    above = tuple(gate for gate in decision.gates if gate in context.policy.above.gates)
-    own = tuple(gate for gate in decision.gates if gate not in above)
-    if decision.allowed and (own or not above):
-        question = guards.question_about(context, call, _with_gates(decision, own))
+    gates_above = tuple(gate for gate in decision.gates if gate in context.policy.above.gates)
+    pack_gates = tuple(gate for gate in decision.gates if gate not in gates_above)
+    if decision.allowed and (pack_gates or not gates_above):
+        question = guards.question_about(context, call, _with_gates(decision, pack_gates))
         if isinstance(question, Refusal):
-            _record(context, call, guards.approved.__name__, _denial(question, decision))
+            _record_finding(context, call, guards.approved.__name__, _denial_finding(question, decision))
         elif question is not None:
-            _record(context, call, guards.approved.__name__, _asked(question))
-    if not above:
+            _record_finding(context, call, guards.approved.__name__, _ask_finding(question))
+    if not gates_above:
         return None
-    call.decision = _with_gates(decision, above)
-    refused = await guards.approved(context, call)
-    if refused is not None:
+    call.decision = _with_gates(decision, gates_above)
+    refusal = await guards.approved(context, call)
+    if refusal is not None:
         call.decision = decision
-    return refused
+    return refusal
 
 
 def _with_gates(decision: PolicyDecision, gates: tuple[str, ...]) -> PolicyDecision:
     return decision.model_copy(update={"gates": gates})
 
 
-def _asked(question: Action) -> ObservedFinding:
+def _ask_finding(question: Action) -> ObservedFinding:
     gate = question.gate
     return ObservedFinding(
         verdict="ask",
@@ -81,10 +81,10 @@ def is_from_above(context: GuardContext, call: ToolCall, refusal: Refusal) -> bo
     return above.deny(decision) or bool(context.check_args(bounds, call.open_args, bool(decision.gates)))
 
 
-def _denial(refusal: Refusal, decision: PolicyDecision | None) -> ObservedFinding:
+def _denial_finding(refusal: Refusal, decision: PolicyDecision | None) -> ObservedFinding:
     rules: list[str] = []
     if decision is not None and not decision.allowed:
-        rules += [*decision.denying_rule_ids, *(one.rule_id for one in decision.indeterminate)]
+        rules += [*decision.denying_rule_ids, *(rule.rule_id for rule in decision.indeterminate)]
     if decision is not None and refusal.code in ("policy_denied", "must_escalate"):
         rules += [*decision.must_refuse, *decision.must_escalate]
     return ObservedFinding(
@@ -97,6 +97,6 @@ def _denial(refusal: Refusal, decision: PolicyDecision | None) -> ObservedFindin
     )
 
 
-def _record(context: GuardContext, call: ToolCall, by: str, finding: ObservedFinding) -> None:
+def _record_finding(context: GuardContext, call: ToolCall, by: str, finding: ObservedFinding) -> None:
     body = ObservedCall(by=by, findings=(finding,))
     context.journal.derive("call.observed", f"{call.key}/{by}", body.to_json())

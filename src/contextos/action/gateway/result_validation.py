@@ -62,14 +62,14 @@ class CheckedReply:
     artifacts: tuple[dict[str, Any], ...] = ()
 
 
-def _said(checked: CheckedReply) -> list[Any]:
+def _adapter_texts(checked: CheckedReply) -> list[Any]:
     """Return the parts of a reply beside its output that can contain an adapter's own words."""
-    said = [one.get(name) for one in checked.artifacts for name in ("name", "content")]
+    texts = [artifact.get(name) for artifact in checked.artifacts for name in ("name", "content")]
     if checked.error:
-        said.append(checked.error.message)
+        texts.append(checked.error.message)
     if checked.withheld:
-        said.append(checked.withheld.detail)
-    return said
+        texts.append(checked.withheld.detail)
+    return texts
 
 
 def validate_reply(
@@ -91,143 +91,144 @@ def validate_reply(
     if reply is None:
         status: ToolStatus = "paused" if outcome == "unknown" else "failed"
         code = "effect_uncertain" if outcome == "unknown" else code
-        said, applied, unsafe = cleanse(why)
-        message = f"the reason cannot be kept: {unsafe[0].detail}" if unsafe else said
+        text, applied, unsafe = cleanse(why)
+        message = f"the reason cannot be kept: {unsafe[0].detail}" if unsafe else text
         return CheckedReply(status, error=ToolError(code=code, message=message, retryable=True), redacted=applied)
     writes = capability.definition.kind == "write"
     if reply.error is not None and (reply.had_no_effect or not writes):
-        kept, applied, unsafe = cleanse(reply.error.to_json())
+        clean_error, applied, unsafe = cleanse(reply.error.to_json())
         if unsafe:
             message = f"the adapter's error cannot be kept: {unsafe[0].detail}"
             return CheckedReply("failed", error=ToolError(code="unsafe_output", message=message), redacted=applied)
-        stated: ToolStatus = "paused" if reply.paused and not writes else "error"
-        return CheckedReply(stated, error=ToolError.model_validate(kept), redacted=applied)
-    output, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
+        error_status: ToolStatus = "paused" if reply.paused and not writes else "error"
+        return CheckedReply(error_status, error=ToolError.model_validate(clean_error), redacted=applied)
+    output, (withheld, pointer, applied) = _check_output(registry, cleanse, capability, args, reply)
     if withheld is None or writes:
         # A bad answer does not mean that the write was not made.
-        artifacts, rules = _checked_artifacts(cleanse, reply.artifacts if withheld is None else ())
+        artifacts, rules = _check_artifacts(cleanse, reply.artifacts if withheld is None else ())
         return CheckedReply("completed" if writes else "ok", output, None, withheld, applied + rules, artifacts)
     error = ToolError(code=withheld.code, message=withheld.detail, pointer=pointer)
     return CheckedReply("failed", output, error, withheld, applied)
 
 
-def _checked_output(
+def _check_output(
     registry: Registry, cleanse: Cleanse, capability: Capability, args: Mapping[str, Any], reply: AdapterReply
 ) -> tuple[Any, tuple[Withheld | None, str | None, tuple[str, ...]]]:
     """Return the output as it is kept, and (why it is withheld or None, a pointer to the fault, redaction rules)."""
     if reply.error is not None:
-        said = f"it had an effect, and answered with the error `{reply.error.code}`: {reply.error.message}"
-        return None, _withheld(cleanse, said)
+        message = f"it had an effect, and answered with the error `{reply.error.code}`: {reply.error.message}"
+        return None, _withhold(cleanse, message)
     if reply.withheld is not None:
-        return None, _withheld(cleanse, reply.withheld.message, reply.withheld.pointer)
+        return None, _withhold(cleanse, reply.withheld.message, reply.withheld.pointer)
     if (output := reply.output) is None:
-        return None, _withheld(cleanse, "there is no output")
+        return None, _withhold(cleanse, "there is no output")
     if len(reply.artifacts) > MAX_ARTIFACTS:
-        return None, _withheld(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
-    kept, applied, unsafe, known = _cleansed(cleanse, output, "the output")
-    problem = unsafe if unsafe and kept is None else registry.check(capability, "output", output) or unsafe
+        return None, _withhold(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
+    clean, applied, unsafe, facts = _cleanse_value(cleanse, output, "the output")
+    problem = unsafe if unsafe and clean is None else registry.check(capability, "output", output) or unsafe
     if problem is not None:
-        return None, _withheld(cleanse, problem.detail, problem.pointer, applied, **known)
+        return None, _withhold(cleanse, problem.detail, problem.pointer, applied, **facts)
     if differs := disagreement(capability, args, output):
-        return kept, (Withheld(code="output_disagrees", detail=differs.detail, **known), differs.pointer, applied)
-    return kept, (None, None, applied)
+        return clean, (Withheld(code="output_disagrees", detail=differs.detail, **facts), differs.pointer, applied)
+    return clean, (None, None, applied)
 
 
-def _cleansed(
-    cleanse: Cleanse, value: Any, what: str, before: int = 0
+def _cleanse_value(
+    cleanse: Cleanse, value: Any, value_name: str, earlier_bytes: int = 0
 ) -> tuple[Any, tuple[str, ...], Problem | None, dict[str, Any]]:
     """Return (redacted value, redaction rules, why it must be withheld or None, known facts: `size`, `digest`).
 
-    `what` names the value. `before` is the number of bytes that were kept earlier and count toward the same limit. A
-    value that is not JSON or too large is returned as None.
+    `value_name` is used in details. `earlier_bytes` were kept before and count toward the same limit. A value that is
+    not JSON or too large is returned as None.
     """
     try:
         raw = canonical(value)
     except InvalidInput as invalid:
         fault = invalid.problems[0]
-        return None, (), Problem(fault.pointer, "not_json", f"{what} is not JSON: {fault.detail}"), {}
-    if before + (size := len(raw)) > MAX_OUTPUT_BYTES:
-        detail = f"{what} has more than {MAX_OUTPUT_BYTES} bytes" + (" with what is before it" if before else "")
+        return None, (), Problem(fault.pointer, "not_json", f"{value_name} is not JSON: {fault.detail}"), {}
+    if earlier_bytes + (size := len(raw)) > MAX_OUTPUT_BYTES:
+        suffix = " with what is before it" if earlier_bytes else ""
+        detail = f"{value_name} has more than {MAX_OUTPUT_BYTES} bytes{suffix}"
         return None, (), Problem("", "too_large", detail), {"size": size}
-    kept, applied, unsafe = cleanse(value)
+    clean, applied, unsafe = cleanse(value)
     # A digest of a secret could be inverted.
-    if any(one.code == "secret" for one in unsafe):
-        return kept, applied, unsafe[0], {"size": size}
-    address = digest(raw) if kept is value else content_address(kept)
-    return kept, applied, next(iter(unsafe), None), {"size": size, "digest": address}
+    if any(problem.code == "secret" for problem in unsafe):
+        return clean, applied, unsafe[0], {"size": size}
+    address = digest(raw) if clean is value else content_address(clean)
+    return clean, applied, next(iter(unsafe), None), {"size": size, "digest": address}
 
 
-def _checked_artifacts(
-    cleanse: Cleanse, stated: Sequence[ToolArtifact]
+def _check_artifacts(
+    cleanse: Cleanse, replied: Sequence[ToolArtifact]
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Return the artifacts of an answer as they are kept, each judged by itself, and the redaction rules applied."""
-    if not stated:
+    if not replied:
         return (), ()
-    made, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
-    for one in (ToolArtifact.model_validate(dict(reply)) for reply in stated):
-        named, applied, unsafe = cleanse([one.name, one.media_type])
-        name, media_type = UNNAMED_ARTIFACT if unsafe else named
-        artifact = {"name": name, "media_type": media_type}
-        kept, more, problem, known = _cleansed(cleanse, one.content, "the artifact", total)
-        rules += applied + more
-        if problem is None and (hidden := _hidden_in(cleanse, one)):
+    bodies, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
+    for artifact in (ToolArtifact.model_validate(dict(reply)) for reply in replied):
+        clean_names, applied, unsafe = cleanse([artifact.name, artifact.media_type])
+        name, media_type = UNNAMED_ARTIFACT if unsafe else clean_names
+        body = {"name": name, "media_type": media_type}
+        content, content_rules, problem, facts = _cleanse_value(cleanse, artifact.content, "the artifact", total)
+        rules += applied + content_rules
+        if problem is None and (secret_problem := _hidden_problem(cleanse, artifact)):
             # A digest of the artifact could be inverted to get the secret in it.
-            problem, known = hidden, {"size": known["size"]}
+            problem, facts = secret_problem, {"size": facts["size"]}
         if problem is None:
-            total += known["size"]
-            encoded = {"encoding": one.encoding} if one.encoding else {}
-            artifact |= {"content": kept, **encoded, "digest": known["digest"], "size": len(canonical(kept))}
+            total += facts["size"]
+            encoded = {"encoding": artifact.encoding} if artifact.encoding else {}
+            body |= {"content": content, **encoded, "digest": facts["digest"], "size": len(canonical(content))}
         else:
-            withheld, _, _ = _withheld(cleanse, problem.detail, problem.pointer, **known)
-            artifact["withheld"] = withheld.to_json()
-        made.append(artifact)
-    return tuple(made), rules
+            withheld, _, _ = _withhold(cleanse, problem.detail, problem.pointer, **facts)
+            body["withheld"] = withheld.to_json()
+        bodies.append(body)
+    return tuple(bodies), rules
 
 
-def _hidden_in(cleanse: Cleanse, artifact: ToolArtifact) -> Problem | None:
+def _hidden_problem(cleanse: Cleanse, artifact: ToolArtifact) -> Problem | None:
     """Return why an artifact of encoded bytes, which cannot be redacted, is withheld, or None if it can be kept."""
     try:
         (_, joined, unsafe), (_, apart, _) = map(cleanse, artifact.hidden_texts())
     except ValueError as fault:
         return Problem("", "unreadable", f"the artifact {fault}")
-    if apart or "secret" in joined or any(one.code == "secret" for one in unsafe):
+    if apart or "secret" in joined or any(problem.code == "secret" for problem in unsafe):
         return Problem("", "secret", "the artifact has bytes in which something is that has to be redacted")
     return None
 
 
-def _identified(artifact: dict[str, Any], tool_call_id: str, number: int) -> dict[str, Any]:
+def _with_id(artifact: dict[str, Any], tool_call_id: str, number: int) -> dict[str, Any]:
     """Return the artifact with its id, and with an evidence reference if its digest is known."""
     artifact_id = derive("art_", tool_call_id, "artifact", number)
-    cited = {"evidence_ref": artifact_ref(artifact_id, artifact["digest"])} if "digest" in artifact else {}
-    return {"artifact_id": artifact_id, **cited, **artifact}
+    reference = {"evidence_ref": artifact_ref(artifact_id, artifact["digest"])} if "digest" in artifact else {}
+    return {"artifact_id": artifact_id, **reference, **artifact}
 
 
-def _withheld(
-    cleanse: Cleanse, said: str, place: str | None = None, applied: tuple[str, ...] = (), **known: Any
+def _withhold(
+    cleanse: Cleanse, message: str, pointer: str | None = None, applied: tuple[str, ...] = (), **facts: Any
 ) -> tuple[Withheld, str | None, tuple[str, ...]]:
     """Return (why an answer is withheld, a pointer to the fault or None, redaction rules).
 
-    An adapter's message (`said`) and the names in a pointer (`place`) can repeat the withheld answer. So a message that
-    is unsafe or too long is left out, and so is a pointer that is long, unsafe or would be redacted.
+    An adapter's message and the names in a pointer can repeat the withheld answer. So a message that is unsafe or too
+    long is left out, and so is a pointer that is long, unsafe or would be redacted.
     """
-    kept, rules, unsafe = cleanse(said)
-    detail = UNSAID if unsafe or len(kept) > MAX_SAID_CHARS else kept
-    if place and len(place) <= MAX_POINTER_CHARS and place.isprintable():
-        parts = [place, *map(last_name, place.split("/"))]
+    clean, rules, unsafe = cleanse(message)
+    detail = UNSAID if unsafe or len(clean) > MAX_SAID_CHARS else clean
+    if pointer and len(pointer) <= MAX_POINTER_CHARS and pointer.isprintable():
+        parts = [pointer, *map(last_name, pointer.split("/"))]
         if cleanse(parts)[::2] == (parts, ()):
-            return Withheld(code="unsafe_output", detail=f"{detail} at `{place}`", **known), place, applied + rules
-    return Withheld(code="unsafe_output", detail=detail, **known), None, applied + rules
+            return Withheld(code="unsafe_output", detail=f"{detail} at `{pointer}`", **facts), pointer, applied + rules
+    return Withheld(code="unsafe_output", detail=detail, **facts), None, applied + rules
 
 
 def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -> Problem | None:
     """Return a problem for the first argument of `output_repeats` that the output lacks or changes, or None if all
     agree. `output_repeats` of the capability names the arguments that its output has to repeat.
     """
-    for argument, place in capability.definition.output_repeats.items():
-        answered = resolve_pointer(output, place)
+    for argument, pointer in capability.definition.output_repeats.items():
+        answered = resolve_pointer(output, pointer)
         if answered is MISSING or not same_json(answered, args.get(argument)):
-            detail = f"the answer at `{place}` is not what was asked as `{argument}`"
-            return Problem(place, "output_disagrees", detail, "compare with the other system's records")
+            detail = f"the answer at `{pointer}` is not what was asked as `{argument}`"
+            return Problem(pointer, "output_disagrees", detail, "compare with the other system's records")
     return None
 
 
@@ -239,8 +240,8 @@ def why_inconclusive(reply: AdapterReply) -> str | None:
     """
     if reply.error is None or not reply.had_no_effect:
         return None
-    said = f"`{reply.error.code}`" + (f": {reply.error.message}" if len(reply.error.message) <= MAX_KEPT_CHARS else "")
-    return f"sent again, it was answered with an error, so it is not known whether it happened before: {said}"
+    error = f"`{reply.error.code}`" + (f": {reply.error.message}" if len(reply.error.message) <= MAX_KEPT_CHARS else "")
+    return f"sent again, it was answered with an error, so it is not known whether it happened before: {error}"
 
 
 @final_fields
@@ -267,33 +268,33 @@ class AttemptOutcome:
         effect = capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
         waited_us = self.adapter.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
-        said = list(reply.mutations) if reply else []
-        changed = said and [UNNAMED if ports.cleanse(one)[2] else one for one in ports.cleanse_text(said)]
-        used = checked.status in ("ok", "completed") and checked.withheld is None
-        artifacts = [_identified(one, envelope.tool_call_id, at) for at, one in enumerate(checked.artifacts)]
-        refs = [one["evidence_ref"] for one in artifacts if "evidence_ref" in one]
-        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if used else []
+        reported = list(reply.mutations) if reply else []
+        mutations = reported and [UNNAMED if ports.cleanse(name)[2] else name for name in ports.cleanse_text(reported)]
+        is_usable = checked.status in ("ok", "completed") and checked.withheld is None
+        artifacts = [_with_id(body, envelope.tool_call_id, number) for number, body in enumerate(checked.artifacts)]
+        refs = [artifact["evidence_ref"] for artifact in artifacts if "evidence_ref" in artifact]
+        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if is_usable else []
         tags: list[str] = [envelope.approval_mode_effective] if effect else []
-        if instructs([checked.output, *_said(checked)]):
+        if instructs([checked.output, *_adapter_texts(checked)]):
             tags.append(INSTRUCTIONS_TAG)
         # For a call that was made, an adapter can state a cost above the declared one, but not below it.
-        least = capability.definition.cost_cents
-        cost = least if outcome == "unknown" else 0
+        declared_cents = capability.definition.cost_cents
+        cost = declared_cents if outcome == "unknown" else 0
         if reply:
-            cost = max(reply.cost_cents, 0 if has_drifted(capability, reply) else least)
+            cost = max(reply.cost_cents, 0 if has_drifted(capability, reply) else declared_cents)
         wire = {
-            **_of_call(envelope),
+            **_call_fields(envelope),
             "status": checked.status,
             **({"output": checked.output} if checked.output is not None else {}),
             **({"error": checked.error.to_json()} if checked.error else {}),
             **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
             **({"artifacts": artifacts} if artifacts else {}),
             "citations": [{"evidence_ref": ref} for ref in cited],
-            **({"mutations": changed} if changed else {}),
+            **({"mutations": mutations} if mutations else {}),
             **({"risk_tags": tags} if tags else {}),
             "latency_ms": max(0, ports.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                **({"redaction_applied": True} if checked.redacted or changed != said else {}),
+                **({"redaction_applied": True} if checked.redacted or mutations != reported else {}),
                 **({"retries": call.attempt - 1} if call.attempt > 1 else {}),
                 "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", call.attempt),
                 "cost_cents": cost if reply else 0,
@@ -316,7 +317,7 @@ class AttemptOutcome:
         }
 
 
-def _of_call(envelope: StatedCall) -> dict[str, Any]:
+def _call_fields(envelope: StatedCall) -> dict[str, Any]:
     """Return the fields of a result that identify its call."""
     return {
         "tool_call_id": envelope.tool_call_id,
@@ -332,7 +333,7 @@ def result_of_settlement(envelope: StatedCall, settled: Settled) -> dict[str, An
     """
     happened = settled.happened
     return StatedResult(
-        **_of_call(envelope),
+        **_call_fields(envelope),
         status="completed" if happened else "failed",
         output=settled.output if happened else None,
         error=None if happened else ToolError(code="tool_failed", message="a person settled that it did not happen"),

@@ -55,13 +55,13 @@ def next_attempt(journal: Journal, scope: RunScope, call: ToolCall, answer: Mapp
     A call that an open circuit refused was not sent, so it can be sent later whatever its strategy. Otherwise a call
     with a key is sent again under its key, and an effect that can be looked up is looked up again.
     """
-    how = _how(call, answer)
-    if how is None or call.attempt >= MAX_ATTEMPTS:
+    method = _retry_method(call, answer)
+    if method is None or call.attempt >= MAX_ATTEMPTS:
         return None
     now_us, last_us = journal.clock_us, journal.clock_us + _left_us(journal, scope, call) - LAST_ATTEMPT_US
     wait_us = _wait_us(f"{journal.run_id}/{call.attempt_key}", call.attempt)
     at_us = max(now_us, answer.get("retry_at_us", 0)) + wait_us
-    return Retry(how, min(at_us, last_us)) if now_us < last_us else None
+    return Retry(method, min(at_us, last_us)) if now_us < last_us else None
 
 
 async def wait_for(journal: Journal, call: ToolCall, retry: Retry) -> None:
@@ -87,15 +87,15 @@ async def why_not_again(
     if _left_us(journal, scope, call) < 0:
         return Failure(code="tool_failed", detail="the time in which it is tried again is over")
     spent, definition = ports.spent(), capability.definition
-    if retry.how == "send" and (reached := exceeded_limit(scope.run.run_budget, spent, definition)):
-        return Failure(code="budget_exhausted", detail=scope.run.run_budget.stated(reached), facts=(reached,))
+    if retry.how == "send" and (limit := exceeded_limit(scope.run.run_budget, spent, definition)):
+        return Failure(code="budget_exhausted", detail=scope.run.run_budget.stated(limit), facts=(limit,))
     return None if retry.how == "look_up" else await _recheck(journal, ports, call)
 
 
 def refused(journal: Journal, call: ToolCall, result: ToolResultEnvelope, failure: Failure) -> ToolResultEnvelope:
     """Record that no other attempt is made, and return the result that says why."""
-    lacking: Any = {"facts": failure.facts} if failure.facts else {}
-    error = ToolError(code=failure.code, message=failure.detail, **lacking)
+    facts: Any = {"facts": failure.facts} if failure.facts else {}
+    error = ToolError(code=failure.code, message=failure.detail, **facts)
     blocked = result.model_copy(update={"status": "blocked", "error": error, "risk_tags": ()})
     journal.derive("tool.refused", call.attempt_key, {"envelope": blocked.stated()})
     return blocked
@@ -118,7 +118,7 @@ async def _recheck(journal: Journal, ports: DispatchPorts, call: ToolCall) -> Fa
     return failure
 
 
-def _how(call: ToolCall, answer: Mapping[str, Any]) -> How | None:
+def _retry_method(call: ToolCall, answer: Mapping[str, Any]) -> How | None:
     strategy = call.capability.definition.idempotency.strategy
     outcome, error = answer["outcome"], answer["envelope"].get("error")
     if outcome == "returned" or answer.get("drifted"):
@@ -149,8 +149,8 @@ def circuit_open(answer: Mapping[str, Any]) -> bool:
 
 def admitted(calls: Sequence[ToolCall], answers: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the capabilities of a group that a circuit let through at least once."""
-    asked = [one for one, answer in zip(calls, answers, strict=True) if not circuit_open(answer)]
-    return {call.capability.capability_id for call in asked}
+    answered = zip(calls, answers, strict=True)
+    return {call.capability.capability_id for call, answer in answered if not circuit_open(answer)}
 
 
 def reads_again(call: ToolCall, answer: Mapping[str, Any]) -> bool:
@@ -158,9 +158,9 @@ def reads_again(call: ToolCall, answer: Mapping[str, Any]) -> bool:
     approved is not repeated: it sends data out, and an approval is for one call.
     """
     error = answer["envelope"].get("error")
-    once = call.approval is not None or (error is not None and error["code"] == "quarantined")
-    again = answer["outcome"] != "returned" and call.attempt < READ_ATTEMPTS and not once
-    return again and (call.grouped or not circuit_open(answer))
+    only_once = call.approval is not None or (error is not None and error["code"] == "quarantined")
+    can_repeat = answer["outcome"] != "returned" and call.attempt < READ_ATTEMPTS and not only_once
+    return can_repeat and (call.grouped or not circuit_open(answer))
 
 
 def over_at_us(call: ToolCall, answer: Mapping[str, Any]) -> int | None:
@@ -174,23 +174,23 @@ def over_at_us(call: ToolCall, answer: Mapping[str, Any]) -> int | None:
 def _left_us(journal: Journal, scope: RunScope, call: ToolCall) -> int:
     """Return the microseconds left for further attempts: until the key, the pack's limit or the session ends.
 
-    The time of the journal and the clock both count, and the lower result is returned: the journal's time does not
-    go on while a clock that is behind it catches up.
+    The lower of two results is returned: by the time of the journal, and by the clock. The journal's time does not
+    advance while the clock is behind it.
     """
     seconds = call.capability.definition.idempotency.key_ttl_s
-    if (most_s := scope.pinned.pack.tooling_layer.max_retry_s) is not None:
-        seconds = min(seconds, most_s)
+    if (limit_s := scope.pinned.pack.tooling_layer.max_retry_s) is not None:
+        seconds = min(seconds, limit_s)
     # A session is over at its deadline, not after it, so its last microsecond does not count.
-    most_us = seconds * 1_000_000
-    by_record_us = scope.within_session(call.first_us + most_us + 1) - 1 - journal.now_us
-    return min(by_record_us, call.first_clock_us + most_us - journal.clock_us)
+    window_us = seconds * 1_000_000
+    by_record_us = scope.within_session(call.first_us + window_us + 1) - 1 - journal.now_us
+    return min(by_record_us, call.first_clock_us + window_us - journal.clock_us)
 
 
-def _wait_us(call: str, attempt: int) -> int:
+def _wait_us(attempt_id: str, attempt: int) -> int:
     """Return the wait before the next attempt, in microseconds: exponential back-off, half of it jitter."""
-    most_us = min(FIRST_WAIT_US << min(attempt - 1, 20), MAX_WAIT_US)
-    draw = int.from_bytes(hashlib.sha256(call.encode()).digest()[:4])
-    return most_us // 2 + most_us // 2 * draw // (1 << 32)
+    longest_us = min(FIRST_WAIT_US << min(attempt - 1, 20), MAX_WAIT_US)
+    draw = int.from_bytes(hashlib.sha256(attempt_id.encode()).digest()[:4])
+    return longest_us // 2 + longest_us // 2 * draw // (1 << 32)
 
 
 def leave_to_holder(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> None:

@@ -54,9 +54,9 @@ GUARDS: Final[tuple[Guard, ...]] = (
 )
 """The guards, in the order in which a call passes them."""
 
-_ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
+_APPLIES: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
     guards.not_quarantined: lambda tool, _: can_drift(tool),
-    guards.consistent_with_request: lambda tool, _: any(one.agrees_with for one in tool.permissions),
+    guards.consistent_with_request: lambda tool, _: any(permission.agrees_with for permission in tool.permissions),
     history.history_known: history.needs_history,
     origins.destinations_trusted: lambda tool, _: bool(tool.destinations),
     guards.within_egress: lambda tool, _: tool.leaves,
@@ -70,7 +70,7 @@ _ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
 
 def guards_of(tool: Capability, policy: Policy) -> tuple[Guard, ...]:
     """Return the guards that can refuse a call of a tool under a policy, in order. The pins of the run decide them."""
-    return tuple(guard for guard in GUARDS if guard not in _ACTS or _ACTS[guard](tool, policy))
+    return tuple(guard for guard in GUARDS if guard not in _APPLIES or _APPLIES[guard](tool, policy))
 
 
 OBSERVED: Final[tuple[Guard, ...]] = (
@@ -95,8 +95,8 @@ class Gateway:
     async def call(self, call: ToolCall) -> ToolResultEnvelope:
         """Check one call, send it to its adapter and return the result. A refusal is a result, never an exception."""
         try:
-            refused = await self._check(call)
-            return refused or self._result(call, await self._dispatcher().deliver(call))
+            refusal = await self._check(call)
+            return refusal or self._result(call, await self._dispatcher().deliver(call))
         finally:
             self.context.ports.barrier.forget()
 
@@ -106,20 +106,20 @@ class Gateway:
         The results are in the order of `calls` and end with the first refusal.
         """
         passed: list[ToolCall] = []
-        refused: list[ToolResultEnvelope] = []
+        refusals: list[ToolResultEnvelope] = []
         for call in calls:
             refusal = await self._check(call)
             if refusal is not None:
-                refused.append(refusal)
+                refusals.append(refusal)
                 break
             passed.append(call)
         self.context.ports.barrier.forget()
-        if passed and (over := guards.session_end(self.context)):
+        if passed and (session_refusal := guards.session_end(self.context)):
             # The session ended while the later calls were checked.
-            return [self._refused(passed[0], over)]
-        sent = await self._dispatcher().deliver_all(passed)
-        results = [self._result(*one) for one in zip(passed, sent, strict=False)]
-        return results if sent and isinstance(sent[-1], Failure) else [*results, *refused]
+            return [self._record_refusal(passed[0], session_refusal)]
+        delivered = await self._dispatcher().deliver_all(passed)
+        results = [self._result(*pair) for pair in zip(passed, delivered, strict=False)]
+        return results if delivered and isinstance(delivered[-1], Failure) else [*results, *refusals]
 
     def overrun(self) -> str | None:
         """Return the limit on cost or wall clock that the run is above after the calls so far, or None."""
@@ -138,8 +138,8 @@ class Gateway:
             if step.tool in counted or self.context.policy.hours_of(step.tool):
                 return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
-            read = any(map(self.context.policy.reads_evidence, produced))
-            if read or exceeded_limit(self.context.scope.run.run_budget, spent, definition):
+            depends = any(map(self.context.policy.reads_evidence, produced))
+            if depends or exceeded_limit(self.context.scope.run.run_budget, spent, definition):
                 return count
             spent = with_dispatch(spent, definition)
             produced.update(definition.produces)
@@ -154,18 +154,19 @@ class Gateway:
         call.tool_call_id = derive("tool_", context.scope.run.run_id, "tool", call.key)
         capability = context.scope.tools.capabilities.get(call.step.tool)
         if capability is None:
-            return self._refused(call, Refusal("rejected", "tool_not_in_manifest", _unknown(call)), known=False)
+            detail = f"`{call.step.tool}` is not registered; surface it in the pack"
+            return self._record_refusal(call, Refusal("rejected", "tool_not_in_manifest", detail), has_envelope=False)
         call.capability, call.evidence = capability, evidence_about(capability, call)
         guards.expect(context, call)
-        asked = context.guards.get(capability.capability_id, GUARDS)
+        checks = context.guards.get(capability.capability_id, GUARDS)
         if context.scope.observes:
-            asked = tuple(partial(observe, guard=guard) if guard in OBSERVED else guard for guard in asked)
-        for guard in asked:
-            refused = await guard(context, call)
-            if refused is not None:
-                call.decision = refused.decision or call.decision
+            checks = tuple(partial(observe, guard=guard) if guard in OBSERVED else guard for guard in checks)
+        for guard in checks:
+            refusal = await guard(context, call)
+            if refusal is not None:
+                call.decision = refusal.decision or call.decision
                 call.envelope = self.envelope(call)
-                return self._refused(call, refused)
+                return self._record_refusal(call, refusal)
         call.envelope = self.envelope(call)
         return None
 
@@ -173,7 +174,7 @@ class Gateway:
         """Return the result of a call, or the recorded refusal if the issuer refused its credential."""
         if isinstance(result, ToolResultEnvelope):
             return result
-        return self._refused(call, Refusal("blocked", result.code, result.detail))
+        return self._record_refusal(call, Refusal("blocked", result.code, result.detail))
 
     def envelope(self, call: ToolCall) -> ToolCallEnvelope:
         """Build the envelope of a call: the object that is recorded and sent, or that is recorded with its refusal.
@@ -199,7 +200,7 @@ class Gateway:
                 "approval_mode_requested": call.step.approval_mode,
                 "approval_mode_effective": effective or definition.approval_mode,
                 "approval_mode_highest": definition.approval_mode,
-                "policy_decision_id": _id_of(decision),
+                "policy_decision_id": _decision_id(decision),
                 "evidence_refs": tuple(refs),
                 # A person approves a read under an idempotency key too, but a read claims no operation.
                 "idempotency_key": call.idempotency_key if definition.kind == "write" else None,
@@ -213,8 +214,8 @@ class Gateway:
             }
         )
 
-    def _refused(self, call: ToolCall, refusal: Refusal, *, known: bool = True) -> ToolResultEnvelope:
-        """Record a refusal and return it as a result. A call of a tool that is not `known` has no envelope."""
+    def _record_refusal(self, call: ToolCall, refusal: Refusal, *, has_envelope: bool = True) -> ToolResultEnvelope:
+        """Record a refusal and return it as a result. `has_envelope` is False for a call of an unknown tool."""
         made_by = refusal.made_by
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1",
@@ -225,28 +226,28 @@ class Gateway:
             capability_id=call.step.tool,
             status=refusal.status,
             output=refusal.output,
-            error=_error_of(refusal),
+            error=_refusal_error(refusal),
             artifacts=(),
             citations=(Citation(evidence_ref=tool_ref(call.step.tool, made_by["tool_call_id"])),)
             if made_by and not refusal.withheld
             else (),
             mutations=refusal.mutations,
             risk_tags=(),
-            policy_decision_id=_id_of(call.decision),
+            policy_decision_id=_decision_id(call.decision),
             latency_ms=0,
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        stopped = {"call": call.envelope.stated()} if known else {}
-        self.context.journal.derive("tool.refused", call.key, {"envelope": result.stated(), **stopped})
+        stated_call = {"call": call.envelope.stated()} if has_envelope else {}
+        self.context.journal.derive("tool.refused", call.key, {"envelope": result.stated(), **stated_call})
         return result
 
 
-def _id_of(decision: PolicyDecision | None) -> str | None:
+def _decision_id(decision: PolicyDecision | None) -> str | None:
     return decision.policy_decision_id if decision else None
 
 
-def _error_of(refusal: Refusal) -> ToolError | None:
+def _refusal_error(refusal: Refusal) -> ToolError | None:
     """Return the error of a refused call, with the facts that policy lacked or the limit that was exhausted. Return
     None for a call that was done before.
     """
@@ -254,9 +255,5 @@ def _error_of(refusal: Refusal) -> ToolError | None:
         return None
     missing = refusal.decision.missing_facts if refusal.decision and refusal.code == "policy_eval_error" else ()
     facts = missing or refusal.facts
-    lacking: Any = {"facts": facts} if facts else {}
-    return ToolError(code=refusal.code, message=refusal.detail, retryable=False, pointer=refusal.pointer, **lacking)
-
-
-def _unknown(call: ToolCall) -> str:
-    return f"`{call.step.tool}` is not registered; surface it in the pack"
+    fields: Any = {"facts": facts} if facts else {}
+    return ToolError(code=refusal.code, message=refusal.detail, retryable=False, pointer=refusal.pointer, **fields)

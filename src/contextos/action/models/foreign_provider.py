@@ -69,11 +69,11 @@ async def provider_reply(
     reply: object = None
     redact = _redactor(call.key).redact
     with (caught := _Caught()):
-        reply = await provider.complete(_own(call), on_text)
+        reply = await provider.complete(_copy_call(call), on_text)
     if caught.error is None:
-        return _checked(reply, call, redact)
+        return _check_reply(reply, call, redact)
     if type(caught.error) is InvalidInput:
-        (detail,) = _stated([str(caught.error.problems[0])], redact)
+        (detail,) = _redacted_texts([str(caught.error.problems[0])], redact)
         return ModelReply("rejected", billed=False, detail=detail)
     report(caught.error)
     return ModelReply("unavailable", detail=f"its provider has a defect: it raised `{type(caught.error).__name__}`")
@@ -85,49 +85,49 @@ def _redactor(key: str | None) -> SecretRedactor:
     return SecretRedactor(() if key is None else (key,))
 
 
-def _own(call: ModelCall) -> ModelCall:
+def _copy_call(call: ModelCall) -> ModelCall:
     """Return the call with copies of its objects: a provider can change its arguments, and the run uses them again."""
     schema = call.output_schema
     return changed(
         call,
         profile=call.profile.model_copy(deep=True),
-        messages=tuple(changed(one, calls=tuple(map(_own_call, one.calls))) for one in call.messages),
-        tools=tuple(changed(one, input_schema=own_copy(dict(one.input_schema))) for one in call.tools),
+        messages=tuple(changed(message, calls=tuple(map(_copy_proposed, message.calls))) for message in call.messages),
+        tools=tuple(changed(tool, input_schema=own_copy(dict(tool.input_schema))) for tool in call.tools),
         output_schema=None if schema is None else own_copy(dict(schema)),
         headers=dict(call.headers),
     )
 
 
-def _own_call(made: Proposed) -> Proposed:
-    return changed(made, args=own_copy(dict(made.args)))
+def _copy_proposed(proposed: Proposed) -> Proposed:
+    return changed(proposed, args=own_copy(dict(proposed.args)))
 
 
 def reporter(report: ReportFault, tenant: str, profile: ModelProfile) -> Callable[[BaseException], None]:
     """Return a function that reports an exception of a provider with the tenant and the profile that was called."""
 
-    def reported(error: BaseException) -> None:
+    def report_fault(error: BaseException) -> None:
         # A handler of the embedding application is foreign code too.
         with suppress(Exception):
             report(error, {"tenant": tenant, "profile": profile.pin})
 
-    return reported
+    return report_fault
 
 
-def _checked(reply: object, call: ModelCall, redact: _Redact) -> ModelReply:
+def _check_reply(reply: object, call: ModelCall, redact: _Redact) -> ModelReply:
     checked = ModelReply("malformed", detail=f"its provider answered a `{type(reply).__name__}`, not a reply")
     if not isinstance(reply, ModelReply):
         return checked
     usage = None
     with _Caught():
-        usage = _usage(reply.usage, redact)
+        usage = _believed_usage(reply.usage, redact)
     checked = ModelReply("malformed", usage=usage, detail="its answer cannot be on record")
     with _Caught():
-        checked = _as_recorded(reply, usage, call, redact)
+        checked = _recordable_reply(reply, usage, call, redact)
     return checked
 
 
-def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, redact: _Redact) -> ModelReply:
-    model, reply_id, detail = _stated((reply.model, reply.reply_id, reply.detail), redact)
+def _recordable_reply(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, redact: _Redact) -> ModelReply:
+    model, reply_id, detail = _redacted_texts((reply.model, reply.reply_id, reply.detail), redact)
     retry = reply.retry_after_ms if type(reply.retry_after_ms) is int else 0
     outcome, text, calls, fault = reply.outcome, "", tuple[Proposed, ...](), ""
     vectors = tuple[Vector, ...]()
@@ -138,15 +138,15 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, r
         fault = _vector_fault(vectors, call)
         if not fault:
             # One value: the caller gets the numbers of which the digest is on record.
-            vectors = tuple(unpack(f"<{len(one)}f", pack(f"<{len(one)}f", *one)) for one in vectors)
+            vectors = tuple(unpack(f"<{len(vector)}f", pack(f"<{len(vector)}f", *vector)) for vector in vectors)
             if not all(map(any, vectors)):
                 fault = "one of its vectors has no direction: each of its numbers is 0 in float32"
     elif outcome == "answered":
-        said = reply.text, tuple(reply.calls)
-        fault, text, calls = _own_answer(*said, redact)
-        if not fault and (text, calls) != said:
+        original = reply.text, tuple(reply.calls)
+        fault, text, calls = _answer_copy(*original, redact)
+        if not fault and (text, calls) != original:
             # Redaction can make a text longer.
-            fault, text, calls = _own_answer(text, calls, redact)
+            fault, text, calls = _answer_copy(text, calls, redact)
     if fault:
         outcome, text, calls, vectors, detail = "malformed", "", (), (), fault
     return ModelReply(
@@ -163,35 +163,35 @@ def _as_recorded(reply: ModelReply, usage: ModelUsage | None, call: ModelCall, r
     )
 
 
-def _own_answer(text: str, calls: tuple[Proposed, ...], redact: _Redact) -> tuple[str, str, tuple[Proposed, ...]]:
+def _answer_copy(text: str, calls: tuple[Proposed, ...], redact: _Redact) -> tuple[str, str, tuple[Proposed, ...]]:
     """Return ("", text, calls) of an answer as copies without the key, or (why it cannot be recorded, "", ()). Raises
     if the answer cannot even be read.
     """
-    if fault := _fault(text, calls):
+    if fault := _answer_fault(text, calls):
         return fault, "", ()
-    said = {str(at): {"args": dict(one.args), "call_id": one.call_id, "tool": one.tool} for at, one in enumerate(calls)}
-    raw = canonical({"text": text, **said})
+    bodies = ({"args": dict(call.args), "call_id": call.call_id, "tool": call.tool} for call in calls)
+    raw = canonical({"text": text, **{str(index): body for index, body in enumerate(bodies)}})
     if len(raw) > MAX_BYTES:
         return f"it has more than {MAX_BYTES} bytes", "", ()
     check_size(raw, MAX_DEPTH, MAX_NODES)
     # One value, so that one look finds whether the key is in it. A name of a member could be the key.
-    own = loads(raw)
-    kept = dict(zip(own, redact(own).values(), strict=True))
-    made = (tuple(kept[str(at)].values()) for at in range(len(calls)))
-    return "", kept["text"], tuple(Proposed(call_id, tool, args) for args, call_id, tool in made)
+    document = loads(raw)
+    redacted = dict(zip(document, redact(document).values(), strict=True))
+    fields = (tuple(redacted[str(index)].values()) for index in range(len(calls)))
+    return "", redacted["text"], tuple(Proposed(call_id, tool, args) for args, call_id, tool in fields)
 
 
-def _fault(text: object, calls: tuple[Proposed, ...]) -> str:
+def _answer_fault(text: object, calls: tuple[Proposed, ...]) -> str:
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return f"its text is not a text of at most {MAX_TEXT_CHARS} characters"
     if len(calls) > MAX_PROPOSED_CALLS:
         return f"it calls {len(calls)} tools at once, and {MAX_PROPOSED_CALLS} are the most"
-    for one in calls:
-        if not isinstance(one.call_id, str) or not _CALL_ID.fullmatch(one.call_id):
+    for call in calls:
+        if not isinstance(call.call_id, str) or not _CALL_ID.fullmatch(call.call_id):
             return "the id of a call of a tool is not a text of printable ASCII"
-        if not isinstance(one.tool, str) or len(one.tool) > MAX_NAME_CHARS:
+        if not isinstance(call.tool, str) or len(call.tool) > MAX_NAME_CHARS:
             return f"the name of a tool is not a text of at most {MAX_NAME_CHARS} characters"
-        if not isinstance(one.args, Mapping):
+        if not isinstance(call.args, Mapping):
             return "the arguments of a call of a tool are not an object"
     return ""
 
@@ -201,15 +201,15 @@ def _vector_fault(vectors: tuple[Vector, ...], call: ModelCall) -> str:
     size = call.profile.dimensions
     if len(vectors) != len(call.texts):
         return f"it has {len(vectors)} vectors, and {len(call.texts)} texts were sent"
-    if any(len(one) != size for one in vectors):
+    if any(len(vector) != size for vector in vectors):
         return f"one of its vectors has not {size} numbers, which are the `dimensions` of its profile"
     # NaN is refused too: no comparison with it is true.
-    if not all(type(number) is float and abs(number) <= MAX_FLOAT32 for one in vectors for number in one):
+    if not all(type(number) is float and abs(number) <= MAX_FLOAT32 for vector in vectors for number in vector):
         return "one of its vectors has a number that float32 cannot hold"
     return ""
 
 
-def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
+def _believed_usage(usage: object, redact: _Redact) -> ModelUsage | None:
     """Return the stated usage if it is believed, or None. The counts must be whole numbers of known kinds, with counts
     of the prompt (`input`) and the answer (`output`), and the tier must be a short text.
     """
@@ -226,17 +226,17 @@ def _usage(usage: object, redact: _Redact) -> ModelUsage | None:
         raw = canonical(dict(usage.reported))
         check_size(raw, MAX_DEPTH, MAX_NODES)
         if len(raw) <= MAX_REPORTED_BYTES:
-            own = loads(raw)
-            kept = redact(own)
-            reported = kept if kept == own or len(canonical(kept)) <= MAX_REPORTED_BYTES else {}
+            document = loads(raw)
+            redacted = redact(document)
+            reported = redacted if redacted == document or len(canonical(redacted)) <= MAX_REPORTED_BYTES else {}
     tier = redact(usage.tier.encode(errors="replace").decode())[:MAX_NAME_CHARS] if usage.tier else ""
     return ModelUsage(counts, tier, reported)
 
 
-def _stated(texts: Iterable[object], redact: _Redact) -> Iterator[str]:
+def _redacted_texts(texts: Iterable[object], redact: _Redact) -> Iterator[str]:
     """Yield each text that a provider states beside its answer, or "" for what is not a text. A text is redacted before
     it is cut, so no secret is halved.
     """
-    valid = (one if isinstance(one, str) and len(one) <= MAX_TEXT_CHARS else "" for one in texts)
-    kept = redact({str(at): one.encode(errors="replace").decode() for at, one in enumerate(valid)})
-    return (without_secrets(one)[:MAX_STATED_CHARS] if one else "" for one in kept.values())
+    valid = (text if isinstance(text, str) and len(text) <= MAX_TEXT_CHARS else "" for text in texts)
+    redacted = redact({str(index): text.encode(errors="replace").decode() for index, text in enumerate(valid)})
+    return (without_secrets(text)[:MAX_STATED_CHARS] if text else "" for text in redacted.values())

@@ -86,7 +86,7 @@ class ModelGateway:
     def __init__(self, ports: ModelPorts, scope: RunScope, risk_class: ApprovalMode) -> None:
         self._ports, self._scope, self._risk_class = ports, scope, risk_class
         self._journal = ports.journal
-        self._cleansed_before: list[tuple[ModelMessage, ModelMessage]] = []
+        self._cleansed_pairs: list[tuple[ModelMessage, ModelMessage]] = []
 
     async def embed(
         self, texts: Sequence[str], key: str, shown: Classification, timeout_ms: int, *, as_query: bool = False
@@ -113,49 +113,49 @@ class ModelGateway:
         if f"{question.key}/0" in self._journal.account.routes:
             raise ValueError(f"the run has asked `{question.key}` before, and a key reserves once")
         texts = tuple(self._ports.cleanse(list(question.texts)))
-        question = changed(question, messages=self._cleansed(question.messages), texts=texts)
-        tried, again_us, failure, lost = list[tuple[str, str]](), dict[str, int](), None, None
+        question = changed(question, messages=self._cleanse_messages(question.messages), texts=texts)
+        tried, retry_at_us, failure, loss = list[tuple[str, str]](), dict[str, int](), None, None
         while True:
             key = f"{question.key}/{len(tried)}"
             if cancelled := await self._ports.cancelled(f"model/{key}"):
                 return cancelled
             prompt = canonical_of_texts(prompt_json(question))
             # Each text to embed has the whole context window, so the longest text decides.
-            counted = question.texts or (prompt.decode(),)
-            found: Any = lost or await self._journal.record_found(
-                "model.unavailable", key, partial(self._look, routes, counted)
+            counted_texts = question.texts or (prompt.decode(),)
+            unavailable: Any = loss or await self._journal.record_found(
+                "model.unavailable", key, partial(self._find_unavailable, routes, counted_texts)
             )
-            lost, found = None, found or {}
-            most = self._most_tokens(question, prompt)
-            counts = [min(self._ports.estimator.count(one), most) for one in counted]
-            decision = self._route(question, routes, (max(counts), most), tried, found)
+            loss, unavailable = None, unavailable or {}
+            most_tokens = self._most_tokens(question, prompt)
+            counts = [min(self._ports.estimator.count(text), most_tokens) for text in counted_texts]
+            decision = self._route(question, routes, (max(counts), most_tokens), tried, unavailable)
             self._journal.derive("model.routed", key, decision.to_json())
             if decision.profile is None:
                 unrouted = self._no_route(question, decision)
                 return failure if failure and unrouted.code == "no_model_route" else unrouted
             profile = routes.profiles[decision.profile]
-            counts = found.get("tokens", {}).get(profile.pin, counts)
-            asked = asked_body(question, prompt, profile, counts, most, decision.reserved_units)
+            counts = unavailable.get("tokens", {}).get(profile.pin, counts)
+            asked_entry = asked_body(question, prompt, profile, counts, most_tokens, decision.reserved_units)
             on_tape = self._journal.on_tape
-            self._journal.derive("model.asked", key, asked)
+            self._journal.derive("model.asked", key, asked_entry)
             await self._journal.commit()
             is_lost = on_tape and not self._journal.on_tape
             call = self._call(question, profile, decision)
             vectors = list[Vector]()
-            send = partial(self._send, call, decision, key, is_lost, again_us.get(decision.profile, 0), vectors)
+            send = partial(self._send, call, decision, key, is_lost, retry_at_us.get(decision.profile, 0), vectors)
             body: Any = await self._journal.record("model.answered", key, {}, send)
             self._ports.forget()
             self._require_settled(body, call.profile, decision)
             if overrun := self._overrun(decision.profile):
                 return overrun
             if body["outcome"] == "answered":
-                own = tuple(vectors) or None
-                answer = ModelAnswer(body["text"], proposed_calls(body["calls"]), decision.profile, own)
+                own_vectors = tuple(vectors) or None
+                answer = ModelAnswer(body["text"], proposed_calls(body["calls"]), decision.profile, own_vectors)
                 findings = unasked_calls(question, answer) or tuple(question.fits(answer))
                 if not findings:
                     if texts and not vectors:
-                        lost = await self._lost(f"{question.key}/{len(tried) + 1}", routes, texts)
-                    if lost is None:
+                        loss = await self._record_loss(f"{question.key}/{len(tried) + 1}", routes, texts)
+                    if loss is None:
                         return answer
                     detail = "the process that got the vectors ended before it used them"
                     failure = Failure(code="model_failed", detail=detail)
@@ -169,50 +169,50 @@ class ModelGateway:
                 )
                 tried.append((decision.profile, "malformed"))
             else:
-                said = f": {body['detail']}" if body.get("detail") else ""
-                detail = f"`{decision.profile}` gave no answer ({body['outcome']}){said}"
+                reason = f": {body['detail']}" if body.get("detail") else ""
+                detail = f"`{decision.profile}` gave no answer ({body['outcome']}){reason}"
                 failure = Failure(code="model_failed", detail=detail[:MAX_DETAIL])
                 tried.append((decision.profile, body["outcome"]))
-                again_us[decision.profile] = max(again_us.get(decision.profile, 0), body.get("retry_at_us", 0))
+                retry_at_us[decision.profile] = max(retry_at_us.get(decision.profile, 0), body.get("retry_at_us", 0))
 
-    async def _lost(self, again: str, routes: ModelRoutes, texts: Sequence[str]) -> Any:
+    async def _record_loss(self, key: str, routes: ModelRoutes, texts: Sequence[str]) -> Any:
         """Return the record that the vectors of the last answer are lost, made before another attempt; None if the run
         went on with the vectors.
         """
 
         async def look() -> dict[str, Any]:
-            return (await self._look(routes, texts) or {}) | {"vectors_lost": True}
+            return (await self._find_unavailable(routes, texts) or {}) | {"vectors_lost": True}
 
-        return await self._journal.record_found("model.unavailable", again, look)
+        return await self._journal.record_found("model.unavailable", key, look)
 
-    async def _look(self, routes: ModelRoutes, counted: Sequence[str]) -> dict[str, Any] | None:
+    async def _find_unavailable(self, routes: ModelRoutes, texts: Sequence[str]) -> dict[str, Any] | None:
         assert self._ports.sender is not None, "a live run has what sends its calls"
-        found: dict[str, Any] = (
+        unavailable: dict[str, Any] = (
             self._ports.sender.unavailable(self._scope.run.tenant_id, routes.profiles.values()) or {}
         )
-        if gone := await self._ports.withdrawn((routes.rules.pin, *routes.profiles)):
-            found["withdrawn"] = sorted(routes.profiles if routes.rules.pin in gone else gone)
-        tokens, uncounted = await self._ports.sender.counted(routes.profiles.values(), counted)
-        found |= {name: one for name, one in (("tokens", tokens), ("uncounted", uncounted)) if one}
-        return found or None
+        if withdrawn := await self._ports.withdrawn((routes.rules.pin, *routes.profiles)):
+            unavailable["withdrawn"] = sorted(routes.profiles if routes.rules.pin in withdrawn else withdrawn)
+        tokens, uncounted = await self._ports.sender.counted(routes.profiles.values(), texts)
+        unavailable |= {name: value for name, value in (("tokens", tokens), ("uncounted", uncounted)) if value}
+        return unavailable or None
 
-    def _cleansed(self, messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
+    def _cleanse_messages(self, messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ...]:
         """Return the messages redacted. Only the redacted messages are counted, recorded and sent.
 
         A conversation begins like that of the question before, so only its new messages are redacted.
         """
-        before = self._cleansed_before
-        same = 0
-        while same < min(len(before), len(messages)) and before[same][0] is messages[same]:
-            same += 1
-        new = messages[same:]
-        stated = self._ports.cleanse([message_json(one) for one in new]) if new else ()
+        pairs = self._cleansed_pairs
+        shared = 0
+        while shared < min(len(pairs), len(messages)) and pairs[shared][0] is messages[shared]:
+            shared += 1
+        new = messages[shared:]
+        redacted = self._ports.cleanse([message_json(message) for message in new]) if new else ()
         cleansed = [
-            ModelMessage(one["role"], one["text"], proposed_calls(one.get("calls", ())), one.get("call_id", ""))
-            for one in stated
+            ModelMessage(entry["role"], entry["text"], proposed_calls(entry.get("calls", ())), entry.get("call_id", ""))
+            for entry in redacted
         ]
-        self._cleansed_before = [*before[:same], *zip(new, cleansed, strict=True)]
-        return tuple(one for _, one in self._cleansed_before)
+        self._cleansed_pairs = [*pairs[:shared], *zip(new, cleansed, strict=True)]
+        return tuple(message for _, message in self._cleansed_pairs)
 
     def _route(
         self,
@@ -224,7 +224,7 @@ class ModelGateway:
     ) -> RoutingDecision:
         budget, used, profiles = self._scope.run.run_budget, self._ports.used(), routes.profiles
         needs = frozenset[ModelCapability](("tool_calls",) if question.tools else ())
-        asked = RouteQuestion(
+        route_question = RouteQuestion(
             run_id=self._scope.run.run_id,
             operation=question.operation,
             intent=self._scope.received.request.input.intent,
@@ -237,13 +237,14 @@ class ModelGateway:
             capabilities=needs,
             tried=tuple(tried),
         )
-        rule = rule_of(asked, routes.rules)
-        costs = {ref: reserved_units(asked, rule, one) for ref, one in profiles.items()}
+        rule = rule_of(route_question, routes.rules)
+        costs = {ref: reserved_units(route_question, rule, profile) for ref, profile in profiles.items()}
         refused = self._ports.refused(question.operation, question.shown, profiles, costs, question.key)
-        gone, busy, uncounted = (frozenset(unavailable.get(name, ())) for name in ("withdrawn", "busy", "uncounted"))
-        counted = {pin: max(counts) for pin, counts in unavailable.get("tokens", {}).items()}
-        state = RouteState(unavailable.get("failed", {}), refused, gone, busy, counted, uncounted)
-        return route(asked, routes.rules, profiles, state)
+        names = ("withdrawn", "busy", "uncounted")
+        withdrawn, busy, uncounted = (frozenset(unavailable.get(name, ())) for name in names)
+        token_counts = {pin: max(counts) for pin, counts in unavailable.get("tokens", {}).items()}
+        state = RouteState(unavailable.get("failed", {}), refused, withdrawn, busy, token_counts, uncounted)
+        return route(route_question, routes.rules, profiles, state)
 
     def _most_tokens(self, question: ModelQuestion, prompt: bytes) -> int:
         """Return the most tokens that a prompt, or all texts to embed, can have: a token is at least one byte. A model
@@ -285,42 +286,42 @@ class ModelGateway:
             return {"outcome": "lost", "cost_units": decision.reserved_units, "unpriced": True, "detail": detail}
         assert self._ports.sender is not None, "a live run has what sends its calls"
         call = changed(call, headers=self._ports.headers(key))
-        away = SharedCall(self._ports.turn)
-        async with away:
+        shared_call = SharedCall(self._ports.turn)
+        async with shared_call:
             reply = await self._ports.sender.send(self._scope.run.tenant_id, call, not_before_us)
         vectors.extend(reply.vectors)
         is_billed = reply.billed or reply.outcome == "answered"
-        cost, is_unpriced = _settled(reply.usage, is_billed, call.profile, decision)
+        cost, is_unpriced = _settled_cost(reply.usage, is_billed, call.profile, decision)
         body: dict[str, Any] = {"outcome": reply.outcome, "cost_units": cost}
         if is_unpriced:
             body["unpriced"] = True
-        if away.waited_us:
-            body["waited_us"] = away.waited_us
+        if shared_call.waited_us:
+            body["waited_us"] = shared_call.waited_us
         # What the provider states is redacted whole and cut then. Numbers of the runtime and digests are not: their
         # digits can look like a card number.
         texts = {"model": reply.model, "reply_id": reply.reply_id, "detail": reply.detail}
         usage = {} if reply.usage is None else {"tier": reply.usage.tier, "reported": dict(reply.usage.reported)}
-        stated: dict[str, Any] = self._ports.cleanse({**texts, **usage})
+        redacted: dict[str, Any] = self._ports.cleanse({**texts, **usage})
         if reply.usage is not None:
-            body["usage"] = {"counts": dict(reply.usage.counts), "tier": stated["tier"], "reported": stated["reported"]}
+            body["usage"] = {name: redacted[name] for name in usage} | {"counts": dict(reply.usage.counts)}
         # The redacted answer is measured, because redaction can make a text longer.
         answer = self._ports.cleanse({"text": reply.text, "calls": calls_json(reply.calls)})
         if reply.outcome == "answered" and len(canonical(answer)) > MAX_TEXT_CHARS:
             body |= {"outcome": "malformed", "detail": f"the answer is larger than {MAX_TEXT_CHARS} bytes"}
             answer = {}
         if reply.vectors:
-            body["vectors"] = [digest(pack(f"<{len(one)}f", *one)) for one in reply.vectors]
+            body["vectors"] = [digest(pack(f"<{len(vector)}f", *vector)) for vector in reply.vectors]
         if reply.retry_after_ms:
-            body["retry_at_us"] = self._journal.time_us - away.waited_us + reply.retry_after_ms * 1_000
-        body = {name: stated[name][:MAX_DETAIL] for name in texts if stated[name]} | body
+            body["retry_at_us"] = self._journal.time_us - shared_call.waited_us + reply.retry_after_ms * 1_000
+        body = {name: redacted[name][:MAX_DETAIL] for name in texts if redacted[name]} | body
         return body | (answer if reply.outcome == "answered" else {})
 
     def _require_settled(self, body: Mapping[str, Any], profile: ModelProfile, decision: RoutingDecision) -> None:
         """Raise `ReplayMismatch` unless the recorded cost follows from the usage, or from the reserve without usage."""
-        told, is_unpriced = body.get("usage"), bool(body.get("unpriced"))
-        usage = ModelUsage(told["counts"], told["tier"]) if told is not None else None
+        usage_body, is_unpriced = body.get("usage"), bool(body.get("unpriced"))
+        usage = ModelUsage(usage_body["counts"], usage_body["tier"]) if usage_body is not None else None
         is_billed = is_unpriced or body["outcome"] == "answered"
-        if _settled(usage, is_billed, profile, decision) != (body["cost_units"], is_unpriced):
+        if _settled_cost(usage, is_billed, profile, decision) != (body["cost_units"], is_unpriced):
             last = self._journal.log()[-1]
             raise ReplayMismatch(last.seq, last.kind, f"its usage does not cost {body['cost_units']} units")
 
@@ -333,29 +334,30 @@ class ModelGateway:
         return Failure(code="budget_exhausted", detail=detail, facts=("max_cost_cents",))
 
     def _no_route(self, question: ModelQuestion, decision: RoutingDecision) -> Failure:
-        said = [
-            f"`{one.profile}`: {one.reason}" + (f" ({one.detail})" if one.detail else "") for one in decision.candidates
+        refusals = [
+            f"`{candidate.profile}`: {candidate.reason}" + (f" ({candidate.detail})" if candidate.detail else "")
+            for candidate in decision.candidates
         ]
-        why = "; ".join(said) or "no rule applies"
-        detail = f"no model can answer `{decision.operation}` by `{decision.rules}`: {why}"[:MAX_DETAIL]
+        reason_text = "; ".join(refusals) or "no rule applies"
+        detail = f"no model can answer `{decision.operation}` by `{decision.rules}`: {reason_text}"[:MAX_DETAIL]
         budget, session = self._scope.run.run_budget, self._scope.session
         # A candidate outside of its share does not count, and a limit of the rule is not a limit of the run.
-        counted = [one for one in decision.candidates if one.reason != "share"]
-        reasons = {one.reason for one in counted if BY_THE_RULE not in one.detail}
+        in_share = [candidate for candidate in decision.candidates if candidate.reason != "share"]
+        reasons = {candidate.reason for candidate in in_share if BY_THE_RULE not in candidate.detail}
         left_ms = budget.wall_clock_ms - self._ports.used().wall_clock_us // 1_000
-        limit, stated = "", ""
+        limit, limit_detail = "", ""
         if reasons == {"cost"}:
-            limit, stated = "max_cost_cents", budget.stated("max_cost_cents")
+            limit, limit_detail = "max_cost_cents", budget.stated("max_cost_cents")
         elif reasons == {"latency"} and session is not None and question.timeout_ms < left_ms:
-            limit, stated = SESSION_LIMIT, session.limit
+            limit, limit_detail = SESSION_LIMIT, session.limit
         elif reasons == {"latency"}:
-            limit, stated = "wall_clock_ms", budget.stated("wall_clock_ms")
-        if limit and len(reasons) == len({one.reason for one in counted}):
-            return Failure(code="budget_exhausted", detail=f"{stated}, and {detail}"[:MAX_DETAIL], facts=(limit,))
+            limit, limit_detail = "wall_clock_ms", budget.stated("wall_clock_ms")
+        if limit and len(reasons) == len({candidate.reason for candidate in in_share}):
+            return Failure(code="budget_exhausted", detail=f"{limit_detail}, and {detail}"[:MAX_DETAIL], facts=(limit,))
         return Failure(code="no_model_route", detail=detail)
 
 
-def _settled(
+def _settled_cost(
     usage: ModelUsage | None, is_billed: bool, profile: ModelProfile, decision: RoutingDecision
 ) -> tuple[int, bool]:
     """Return (cost of a reply in 1/10,000 US cent, whether it is the reserve because the real cost is not known)."""

@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.models import ModelPrices, ModelProfile, Toke
 from contextos.contracts.model import MAX_COUNT, UNITS_PER_CENT
 from contextos.contracts.ports.models import ModelUsage
 
-_OF_A_UNIT: Final = 10**24 // (100 * UNITS_PER_CENT)
+_UNIT: Final = 10**24 // (100 * UNITS_PER_CENT)
 """A unit in 10^-24 US dollars, in which prices (10^-15) times factors (10^-9) are summed."""
 BASE_TIERS: Final = frozenset({"", "standard", "default"})
 """The names of the service tier whose prices a profile states, for profiles whose `tiers` does not list it."""
@@ -42,8 +42,8 @@ def settled_units(usage: ModelUsage, prices: ModelPrices) -> int | None:
         if count and price is None:
             return None
         total += (price or 0) * count
-    units, rest = divmod(total * factor, _OF_A_UNIT)
-    units += rest * 2 > _OF_A_UNIT - units % 2
+    units, remainder = divmod(total * factor, _UNIT)
+    units += remainder * 2 > _UNIT - units % 2
     return units if units <= MAX_COUNT else None
 
 
@@ -55,12 +55,12 @@ def worst_case_units(profile: ModelProfile, input_tokens: int, max_output_tokens
     `input_tokens` is the most tokens of the prompt, and `max_output_tokens` the most tokens of the answer.
     """
     prices = profile.prices
-    total = _dearest(prices, _PROMPT) * input_tokens + _dearest(prices, _ANSWER) * max_output_tokens
+    total = _highest_price(prices, _PROMPT) * input_tokens + _highest_price(prices, _ANSWER) * max_output_tokens
     total += prices.price("requests") or 0
-    return -(-total * max(map(billionths, ("1", *prices.tiers.values()))) // _OF_A_UNIT)
+    return -(-total * max(map(billionths, ("1", *prices.tiers.values()))) // _UNIT)
 
 
-def _dearest(prices: ModelPrices, kinds: tuple[TokenKind, ...]) -> int:
+def _highest_price(prices: ModelPrices, kinds: tuple[TokenKind, ...]) -> int:
     """Return the highest price of one token among these kinds."""
     return max(prices.price(kind) or 0 for kind in kinds)
 
@@ -69,5 +69,5 @@ def _factor(tier: str, prices: ModelPrices) -> int | None:
     """Return the factor by which a tier multiplies every price, in billionths; None if the prices of the tier are not
     known.
     """
-    listed = prices.tiers.get(tier, "1" if tier in BASE_TIERS else None)
-    return None if listed is None else billionths(listed)
+    factor = prices.tiers.get(tier, "1" if tier in BASE_TIERS else None)
+    return None if factor is None else billionths(factor)

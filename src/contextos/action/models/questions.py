@@ -54,7 +54,7 @@ def asked_body(
     question: ModelQuestion, prompt: bytes, profile: ModelProfile, counts: Sequence[int], most: int, reserved: int
 ) -> dict[str, Any]:
     """Return the body of `model.asked`: what is recorded of a question before it is sent."""
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "request_digest": digest(prompt),
         "wire": profile.wire,
         "model": profile.model,
@@ -62,8 +62,8 @@ def asked_body(
         "most_input_tokens": most,
         "reserved_units": reserved,
     }
-    named = {"texts": len(question.texts)} if question.texts else {}
-    return asked | named | ({"tokenizer": profile.tokenizer} if profile.tokenizer != DEFAULT_TOKENIZER else {})
+    text_count = {"texts": len(question.texts)} if question.texts else {}
+    return body | text_count | ({"tokenizer": profile.tokenizer} if profile.tokenizer != DEFAULT_TOKENIZER else {})
 
 
 def prompt_json(question: ModelQuestion) -> dict[str, Any]:
@@ -71,25 +71,26 @@ def prompt_json(question: ModelQuestion) -> dict[str, Any]:
     if question.texts:
         return {"texts": list(question.texts), "as_query": question.as_query}
     tools = [
-        {"name": one.name, "description": one.description, "input_schema": one.input_schema} for one in question.tools
+        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+        for tool in question.tools
     ]
-    messages = [message_json(one) for one in question.messages]
+    messages = [message_json(message) for message in question.messages]
     return {"messages": messages, "tools": tools, "output_schema": question.output_schema}
 
 
 def message_json(message: ModelMessage) -> dict[str, Any]:
-    stated: dict[str, Any] = {"role": message.role, "text": message.text}
+    body: dict[str, Any] = {"role": message.role, "text": message.text}
     if message.calls:
-        stated["calls"] = calls_json(message.calls)
-    return stated | ({"call_id": message.call_id} if message.call_id else {})
+        body["calls"] = calls_json(message.calls)
+    return body | ({"call_id": message.call_id} if message.call_id else {})
 
 
 def calls_json(calls: Sequence[ProposedCall]) -> list[dict[str, Any]]:
-    return [{"call_id": one.call_id, "tool": one.tool, "args": dict(one.args)} for one in calls]
+    return [{"call_id": call.call_id, "tool": call.tool, "args": dict(call.args)} for call in calls]
 
 
 def proposed_calls(stated: Sequence[Mapping[str, Any]]) -> tuple[ProposedCall, ...]:
-    return tuple(ProposedCall(**one) for one in stated)
+    return tuple(ProposedCall(**call) for call in stated)
 
 
 def unasked_calls(question: ModelQuestion, answer: ModelAnswer) -> tuple[str, ...]:
@@ -98,20 +99,22 @@ def unasked_calls(question: ModelQuestion, answer: ModelAnswer) -> tuple[str, ..
         return ()
     if not question.tools:
         return ("it calls tools, and no tool is offered",)
-    return () if _are_named(answer.calls) else ("one of its calls has no id, or two have the same",)
+    return () if _have_unique_ids(answer.calls) else ("one of its calls has no id, or two have the same",)
 
 
-def _are_named(calls: Sequence[ProposedCall]) -> bool:
-    return all(one.call_id for one in calls) and len({one.call_id for one in calls}) == len(calls)
+def _have_unique_ids(calls: Sequence[ProposedCall]) -> bool:
+    return all(call.call_id for call in calls) and len({call.call_id for call in calls}) == len(calls)
 
 
 def answer_sent_back(question: ModelQuestion, answer: ModelAnswer, findings: Sequence[str]) -> tuple[ModelMessage, ...]:
     """Return the messages that send a refused answer back with the reasons. Calls without an own id each, and a blank
     text without calls, are left out, because a provider would refuse them.
     """
-    why = "\n".join(["Your answer was not taken:", *(f"- {one}" for one in findings), "Answer again, whole."])
+    advice = "\n".join(
+        ["Your answer was not taken:", *(f"- {finding}" for finding in findings), "Answer again, whole."]
+    )
     text = answer.text[:MAX_SENT_BACK]
-    if answer.calls and question.tools and _are_named(answer.calls):
-        said = ModelMessage("assistant", text, answer.calls)
-        return said, *(ModelMessage("tool", why, call_id=one.call_id) for one in answer.calls)
-    return *((ModelMessage("assistant", text),) if text.strip() else ()), ModelMessage("user", why)
+    if answer.calls and question.tools and _have_unique_ids(answer.calls):
+        refused_answer = ModelMessage("assistant", text, answer.calls)
+        return refused_answer, *(ModelMessage("tool", advice, call_id=call.call_id) for call in answer.calls)
+    return *((ModelMessage("assistant", text),) if text.strip() else ()), ModelMessage("user", advice)

@@ -104,28 +104,28 @@ class _Offer:
 def rule_of(question: RouteQuestion, rules: RoutingRules) -> RoutingRule | None:
     """Return the first rule that applies to a question, or None."""
     for rule in rules.rules:
-        fits = (
+        conditions = (
             (rule.intents, question.intent),
             (rule.risk_classes, question.risk_class),
             (rule.data_classes, question.data_class),
         )
-        if rule.operation == question.operation and all(not listed or one in listed for listed, one in fits):
+        if rule.operation == question.operation and all(not values or value in values for values, value in conditions):
             return rule
     return None
 
 
-def _offers(question: RouteQuestion, rule: RoutingRule, profiles: Mapping[str, ModelProfile]) -> list[_Offer]:
+def _ordered_offers(question: RouteQuestion, rule: RoutingRule, profiles: Mapping[str, ModelProfile]) -> list[_Offer]:
     """Return each candidate of a rule once, in the order in which the run prefers them: the canary, then by weight."""
-    weights = {one.profile: one.weight for one in reversed(rule.candidates)}
+    weights = {candidate.profile: candidate.weight for candidate in reversed(rule.candidates)}
     order = sorted(weights, key=lambda pin: (weights[pin] == 0, _score(question.run_id, pin, weights[pin]), pin))
     outside = set[str]()
     if rule.canary is not None:
         pin = rule.canary.profile
         if _in_share(question.run_id, rule.rule_id, rule.canary.share):
-            order = [pin, *(one for one in order if one != pin)]
+            order = [pin, *(other for other in order if other != pin)]
         elif pin not in weights:
             order, outside = [*order, pin], {pin}
-    return [_offer(question, rule, pin, profiles.get(pin), pin not in outside) for pin in order]
+    return [_build_offer(question, rule, pin, profiles.get(pin), pin not in outside) for pin in order]
 
 
 def route(
@@ -138,21 +138,23 @@ def route(
     rule = rule_of(question, rules)
     if rule is None:
         return RoutingDecision(operation=question.operation, rules=rules.pin)
-    offers = _offers(question, rule, profiles)
-    faults = {one.pin: _fault(question, rule, one, state) for one in offers}
-    times = Counter(pin for pin, _ in question.tried)
-    chosen = min((one for one in offers if not faults[one.pin]), key=lambda one: times[one.pin], default=None)
-    granted: dict[str, Any] = {}
+    offers = _ordered_offers(question, rule, profiles)
+    faults = {offer.pin: _fault(question, rule, offer, state) for offer in offers}
+    attempts = Counter(pin for pin, _ in question.tried)
+    eligible = [offer for offer in offers if not faults[offer.pin]]
+    chosen = min(eligible, key=lambda offer: attempts[offer.pin], default=None)
+    choice: dict[str, Any] = {}
     if chosen is not None:
-        granted = {"profile": chosen.pin, "output_tokens": chosen.output_tokens, "timeout_ms": chosen.timeout_ms}
-        granted["reserved_units"] = chosen.units
-    candidates = tuple(_candidate(one.pin, faults[one.pin] or _other(one, chosen, times)) for one in offers)
+        choice = {"profile": chosen.pin, "output_tokens": chosen.output_tokens, "timeout_ms": chosen.timeout_ms}
+        choice["reserved_units"] = chosen.units
+    reasons = {offer.pin: faults[offer.pin] or _eligible_reason(offer, chosen, attempts) for offer in offers}
+    candidates = tuple(_candidate(pin, reason) for pin, reason in reasons.items())
     return RoutingDecision(
-        operation=question.operation, rules=rules.pin, rule_id=rule.rule_id, candidates=candidates, **granted
+        operation=question.operation, rules=rules.pin, rule_id=rule.rule_id, candidates=candidates, **choice
     )
 
 
-def _offer(
+def _build_offer(
     question: RouteQuestion, rule: RoutingRule, pin: str, profile: ModelProfile | None, in_share: bool
 ) -> _Offer:
     if profile is None:
@@ -181,23 +183,23 @@ def _fault(question: RouteQuestion, rule: RoutingRule, offer: _Offer, state: Rou
     if offer.pin in state.withdrawn:
         return "unknown", "withdrawn after the run was admitted"
     return (
-        _unable(question, rule, offer.profile)
+        _incapable(question, rule, offer.profile)
         or _unavailable(offer.pin, state)
-        or _too_much(question, rule, offer, offer.profile, state)
-        or _asked_enough(question, rule, offer.pin)
+        or _over_limit(question, rule, offer, offer.profile, state)
+        or _attempts_fault(question, rule, offer.pin)
     )
 
 
-def _unable(question: RouteQuestion, rule: RoutingRule, profile: ModelProfile) -> RouteFault | None:
+def _incapable(question: RouteQuestion, rule: RoutingRule, profile: ModelProfile) -> RouteFault | None:
     """Return why a profile can never answer this question, whatever the state: it cannot do it or see the data."""
     if profile.embeds and question.operation != "embed":
         return "capability", "it only embeds"
     needed = NEEDED_CAPABILITIES.get(question.operation)
     capabilities = question.capabilities | ({needed} if needed else set())
-    if lacking := sorted(capabilities.difference(profile.capabilities)):
-        return "capability", ", ".join(lacking)
-    if rule.regions and (beyond := sorted(set(profile.regions).difference(rule.regions))):
-        return "region", ", ".join(beyond)
+    if missing := sorted(capabilities.difference(profile.capabilities)):
+        return "capability", ", ".join(missing)
+    if rule.regions and (outside := sorted(set(profile.regions).difference(rule.regions))):
+        return "region", ", ".join(outside)
     if not profile.may_see(question.data_class):
         return "data_class", f"{question.data_class} is above {profile.data_class}"
     return None
@@ -213,7 +215,7 @@ def _unavailable(pin: str, state: RouteState) -> RouteFault | None:
     return None
 
 
-def _too_much(
+def _over_limit(
     question: RouteQuestion, rule: RoutingRule, offer: _Offer, profile: ModelProfile, state: RouteState
 ) -> RouteFault | None:
     if offer.pin in state.uncounted:
@@ -224,43 +226,43 @@ def _too_much(
         return "context_size", f"{needed} tokens of {profile.context_window}"
     if offer.units > question.units_left:
         return "cost", f"{offer.units} units of {question.units_left}"
-    if rule.max_cost_cents is not None and offer.units > (most := cost_units(rule.max_cost_cents)):
-        return "cost", f"{offer.units} units of {most}{BY_THE_RULE}"
+    if rule.max_cost_cents is not None and offer.units > (limit_units := cost_units(rule.max_cost_cents)):
+        return "cost", f"{offer.units} units of {limit_units}{BY_THE_RULE}"
     if offer.timeout_ms < LEAST_TIME_MS:
         return "latency", f"{offer.timeout_ms} ms of at least {LEAST_TIME_MS}"
     return None
 
 
-def _asked_enough(question: RouteQuestion, rule: RoutingRule, pin: str) -> RouteFault | None:
+def _attempts_fault(question: RouteQuestion, rule: RoutingRule, pin: str) -> RouteFault | None:
     """Return why a profile gets no further call after the calls that were made, or None if it can get one."""
     if question.tried and (last := question.tried[-1][1]) not in rule.fallback_on:
         return "attempts", f"none after `{last}`"
     if len(question.tried) >= rule.max_attempts:
         return "attempts", f"{len(question.tried)} of {rule.max_attempts}"
-    final = next((outcome for asked, outcome in question.tried if asked == pin and outcome in WONT_CHANGE), None)
+    final = next((outcome for tried, outcome in question.tried if tried == pin and outcome in WONT_CHANGE), None)
     return ("tried", f"it was `{final}`") if final else None
 
 
-def _other(offer: _Offer, chosen: _Offer | None, times: Mapping[str, int]) -> RouteFault:
-    """Return why an eligible candidate was chosen, or why another was preferred."""
+def _eligible_reason(offer: _Offer, chosen: _Offer | None, attempts: Mapping[str, int]) -> RouteFault:
+    """Return why an eligible candidate was chosen, or why another was preferred. `attempts` counts calls by profile."""
     assert chosen is not None, "one of the eligible candidates is chosen"
     if offer is chosen:
         return "chosen", ""
-    return ("tried", "") if times[offer.pin] > times[chosen.pin] else ("weight", "")
+    return ("tried", "") if attempts[offer.pin] > attempts[chosen.pin] else ("weight", "")
 
 
 def _candidate(pin: str, fault: RouteFault) -> RoutedCandidate:
     reason, detail = fault
-    stated = {"detail": detail} if detail else {}
-    return RoutedCandidate(profile=pin, reason=reason, **stated)
+    fields = {"detail": detail} if detail else {}
+    return RoutedCandidate(profile=pin, reason=reason, **fields)
 
 
-def _hashed(*words: str) -> int:
+def _hash(*words: str) -> int:
     return int.from_bytes(hashlib.sha256("\n".join(words).encode()).digest()[: _HASH_BITS // 8])
 
 
 def _in_share(run_id: str, rule_id: str, share: float) -> bool:
-    return _hashed("canary", run_id, rule_id) < Fraction(share) * _HASHES
+    return _hash("canary", run_id, rule_id) < Fraction(share) * _HASHES
 
 
 def _score(run_id: str, pin: str, weight: int) -> Decimal:
@@ -269,5 +271,5 @@ def _score(run_id: str, pin: str, weight: int) -> Decimal:
     `Decimal` rounds a logarithm correctly, so it is the same on every platform.
     """
     exact = Context(prec=17)
-    u = exact.divide(Decimal(2 * _hashed("candidate", run_id, pin) + 1), Decimal(2 * _HASHES))
+    u = exact.divide(Decimal(2 * _hash("candidate", run_id, pin) + 1), Decimal(2 * _HASHES))
     return exact.divide(-exact.ln(u), Decimal(weight or 1))

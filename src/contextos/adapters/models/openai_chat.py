@@ -33,25 +33,16 @@ from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply
 _PATH: Final = "/chat/completions"
 _TOTALS: Final = ("prompt_tokens", "completion_tokens")
 _PARAMETERS: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "seed",
-    "reasoning_effort",
-    "verbosity",
-    "max_tokens",
+    *("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"),
+    *("seed", "reasoning_effort", "verbosity", "max_tokens"),
 )
 
 
-def _same(name: str) -> Callable[[object], Mapping[str, Any]]:
+def _same_name(name: str) -> Callable[[object], Mapping[str, Any]]:
     return lambda value: {name: value}
 
 
-_KNOWN: Final = {name: _same(name) for name in _PARAMETERS}
+_PARAMETER_FORMS: Final = {name: _same_name(name) for name in _PARAMETERS}
 
 
 class OpenAIChat:
@@ -79,7 +70,7 @@ class OpenAIChat:
 
 
 def _request(call: ModelCall, names: ToolNames) -> dict[str, Any]:
-    body = parameters(call, _KNOWN)
+    body = parameters(call, _PARAMETER_FORMS)
     body |= {"model": call.profile.model, "messages": [_message(message, names) for message in call.messages]}
     if "max_tokens" in body:
         body["max_tokens"] = min(body["max_tokens"], call.max_output_tokens)
@@ -112,17 +103,17 @@ def _message(message: ModelMessage, names: ToolNames) -> dict[str, Any]:
         return {"role": message.role, "content": message.text}
     calls = [
         {
-            "id": made.call_id,
+            "id": call.call_id,
             "type": "function",
-            "function": {"name": names.sent(made.tool), "arguments": json_arguments(made)},
+            "function": {"name": names.sent(call.tool), "arguments": json_arguments(call)},
         }
-        for made in message.calls
+        for call in message.calls
     ]
     return {"role": message.role, "content": message.text or None, "tool_calls": calls}
 
 
 class _Choice:
-    """The one choice of an answer, as far as it is read."""
+    """The only choice of an answer, as far as it was read."""
 
     def __init__(self, answer: Answer, names: ToolNames) -> None:
         self._answer, self._names = answer, names
@@ -146,8 +137,8 @@ class _Choice:
         if len(choices) != 1:
             raise NotTheProtocol(f"the answer has {len(choices)} choices, and one was asked for")
         message = self._add_choice(choices[0], "message")
-        for index, made in enumerate(a_list(message.get("tool_calls"), "`tool_calls`")):
-            self._add_call({**a_mapping(made, "a call of a tool"), "index": index})
+        for index, tool_call in enumerate(a_list(message.get("tool_calls"), "`tool_calls`")):
+            self._add_call({**a_mapping(tool_call, "a call of a tool"), "index": index})
 
     def reply(self) -> ModelReply:
         """Return the reply of the call."""
@@ -163,11 +154,11 @@ class _Choice:
         calls = proposed([(call_id, name, args) for call_id, name, args in self._calls], self._names.own)
         return answer.answered("".join(self._text), calls)
 
-    def _add_usage(self, stated: Mapping[str, Any]) -> None:
-        keep_usage(self._answer, stated.get("usage"), stated.get("service_tier"), _TOTALS)
+    def _add_usage(self, report: Mapping[str, Any]) -> None:
+        keep_usage(self._answer, report.get("usage"), report.get("service_tier"), _TOTALS)
 
-    def _add_choice(self, stated: object, key: str) -> Mapping[str, Any]:
-        choice = a_mapping(stated, "a choice")
+    def _add_choice(self, value: object, key: str) -> Mapping[str, Any]:
+        choice = a_mapping(value, "a choice")
         if choice.get("index", 0) != 0 or self._finish is not None:
             raise NotTheProtocol("the answer has a choice that nobody asked for, or goes on after its end")
         piece = a_mapping(choice.get(key) or {}, f"`{key}`")
@@ -178,8 +169,8 @@ class _Choice:
             self._answer.hand_on(text)
         self._refusal += a_text(piece.get("refusal"), "the refusal")
         if key == "delta":
-            for made in a_list(piece.get("tool_calls"), "`tool_calls`"):
-                self._add_call(a_mapping(made, "a call of a tool"))
+            for tool_call in a_list(piece.get("tool_calls"), "`tool_calls`"):
+                self._add_call(a_mapping(tool_call, "a call of a tool"))
         self._finish = a_text(choice.get("finish_reason"), "the reason to finish") or None
         return piece
 

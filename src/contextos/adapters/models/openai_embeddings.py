@@ -26,16 +26,16 @@ async def embeddings(client: OutboundClient, call: ModelCall) -> ModelReply:
     """
     body = parameters(call, {"dimensions": lambda value: {"dimensions": value}})
     body |= {"model": call.profile.model, "input": list(call.texts), "encoding_format": "float"}
-    sent = request_json(body)
+    raw = request_json(body)
 
     async def read(answer: Answer) -> ModelReply:
-        stated = await whole_answer(_PATH, sent)
-        answer.named(stated.get("model"), None)
-        keep_usage(answer, stated.get("usage"), None, ("prompt_tokens", "completion_tokens"), answers=False)
-        found = sorted(_vector(one) for one in a_list(stated.get("data"), "`data`"))
-        if [place for place, _ in found] != list(range(len(call.texts))):
+        answer_body = await whole_answer(_PATH, raw)
+        answer.named(answer_body.get("model"), None)
+        keep_usage(answer, answer_body.get("usage"), None, ("prompt_tokens", "completion_tokens"), answers=False)
+        vectors = sorted(_vector(entry) for entry in a_list(answer_body.get("data"), "`data`"))
+        if [index for index, _ in vectors] != list(range(len(call.texts))):
             raise NotTheProtocol(f"it has not one vector for each of the {len(call.texts)} texts")
-        ordered = tuple(vector for _, vector in found)
+        ordered = tuple(vector for _, vector in vectors)
         return ModelReply(
             "answered", model=answer.model, usage=answer.usage, detail=answer.usage_fault, vectors=ordered
         )
@@ -43,13 +43,13 @@ async def embeddings(client: OutboundClient, call: ModelCall) -> ModelReply:
     return await exchange(client, call, OPENAI, read, path=_PATH)
 
 
-def _vector(stated: Any) -> tuple[int, Vector]:
+def _vector(entry: Any) -> tuple[int, Vector]:
     """Return the index of a text, and its vector. Raises `NotTheProtocol` if the entry is not valid."""
-    item: Mapping[str, Any] = a_mapping(stated, "a vector")
-    place, numbers = item.get("index"), a_list(item.get("embedding"), "a vector")
-    if type(place) is not int or not {type(one) for one in numbers} <= {int, float}:
+    item: Mapping[str, Any] = a_mapping(entry, "a vector")
+    index, numbers = item.get("index"), a_list(item.get("embedding"), "a vector")
+    if type(index) is not int or not {type(number) for number in numbers} <= {int, float}:
         raise NotTheProtocol("a vector has no index, or something in it is not a number")
     try:
-        return place, tuple(map(float, numbers))
+        return index, tuple(map(float, numbers))
     except OverflowError:
         raise NotTheProtocol("a number of a vector is too large") from None

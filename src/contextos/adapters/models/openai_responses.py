@@ -29,21 +29,16 @@ from contextos.contracts.ports.models import ModelCall, ModelMessage, ModelReply
 
 _PATH: Final = "/responses"
 _TOTALS: Final = ("input_tokens", "output_tokens")
-_KNOWN: Final = {
+_PARAMETER_FORMS: Final = {
     "temperature": lambda value: {"temperature": value},
     "top_p": lambda value: {"top_p": value},
     "reasoning_effort": lambda value: {"reasoning": {"effort": value}},
     "verbosity": lambda value: {"text": {"verbosity": value}},
 }
-_LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_PIECES: Final = frozenset(
-    {
-        "response.output_text.delta",
-        "response.refusal.delta",
-        "response.function_call_arguments.delta",
-        "response.reasoning_text.delta",
-        "response.reasoning_summary_text.delta",
-    }
+_LAST_EVENTS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_PIECE_EVENTS: Final = frozenset(
+    {"response.output_text.delta", "response.refusal.delta", "response.function_call_arguments.delta"}
+    | {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
 )
 
 
@@ -59,7 +54,7 @@ class OpenAIResponses:
 
         async def read(answer: Answer) -> ModelReply:
             if streams(call):
-                return await _streamed(answer, body, names)
+                return await _read_stream(answer, body, names)
             response = await whole_answer(_PATH, body)
             reply = _reply(answer, response, names)
             answer.hand_on(reply.text)
@@ -69,7 +64,7 @@ class OpenAIResponses:
 
 
 def _request(call: ModelCall, names: ToolNames) -> dict[str, Any]:
-    body = parameters(call, _KNOWN)
+    body = parameters(call, _PARAMETER_FORMS)
     body |= {
         "model": call.profile.model,
         "input": [item for message in call.messages for item in _items(message, names)],
@@ -102,27 +97,27 @@ def _items(message: ModelMessage, names: ToolNames) -> Iterator[dict[str, Any]]:
         return
     if message.text or not message.calls:
         yield {"role": message.role, "content": message.text}
-    for made in message.calls:
+    for call in message.calls:
         yield {
             "type": "function_call",
-            "call_id": made.call_id,
-            "name": names.sent(made.tool),
-            "arguments": json_arguments(made),
+            "call_id": call.call_id,
+            "name": names.sent(call.tool),
+            "arguments": json_arguments(call),
         }
 
 
-async def _streamed(answer: Answer, body: bytes, names: ToolNames) -> ModelReply:
+async def _read_stream(answer: Answer, body: bytes, names: ToolNames) -> ModelReply:
     pieces, last = list[str](), None
     async for event in answer_events(_PATH, body):
         kind = event.get("type")
         if last is not None:
             raise NotTheProtocol("the answer goes on after its last event")
-        if kind in _LAST:
+        if kind in _LAST_EVENTS:
             last = a_mapping(event.get("response"), "the answer of the last event")
         elif kind == "error":
             outcome = error_outcome(event) or "unavailable"
             return answer.ended(outcome, "it sent an error instead of an answer")
-        elif kind in _PIECES:
+        elif kind in _PIECE_EVENTS:
             piece = a_text(event.get("delta"), "a piece")
             answer.began()
             if kind == "response.output_text.delta":
@@ -167,8 +162,8 @@ def _whole_text(response: Mapping[str, Any]) -> str:
 
 
 def _output(response: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for stated in a_list(response.get("output"), "`output`"):
-        item = a_mapping(stated, "an item of the answer")
+    for entry in a_list(response.get("output"), "`output`"):
+        item = a_mapping(entry, "an item of the answer")
         if item.get("type") not in ("message", "function_call", "reasoning"):
             raise NotTheProtocol("the answer has an item that nobody asked for")
         if item.get("status") not in ("completed", None):
@@ -180,8 +175,8 @@ def _parts(response: Mapping[str, Any]) -> Iterator[tuple[object, Mapping[str, A
     """Yield the parts of the messages of a response, each with the phase of its message."""
     for item in _output(response):
         if item["type"] == "message":
-            for stated in a_list(item.get("content"), "the content of a message"):
-                part = a_mapping(stated, "a part of a message")
+            for entry in a_list(item.get("content"), "the content of a message"):
+                part = a_mapping(entry, "a part of a message")
                 if part.get("type") == "output_text":
                     yield item.get("phase"), {**part, "text": a_text(part.get("text"), "the text")}
                 elif part.get("type") == "refusal":
@@ -193,6 +188,6 @@ def _parts(response: Mapping[str, Any]) -> Iterator[tuple[object, Mapping[str, A
 def _calls(response: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for item in _output(response):
         if item["type"] == "function_call":
-            stated = (item.get(name) for name in ("call_id", "name", "arguments"))
-            call_id, name, args = (a_text(one, "a field of a call") for one in stated)
+            fields = (item.get(name) for name in ("call_id", "name", "arguments"))
+            call_id, name, args = (a_text(field, "a field of a call") for field in fields)
             yield call_id, name, args

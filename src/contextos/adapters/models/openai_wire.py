@@ -25,35 +25,15 @@ _STRICT_DEPTH: Final = 10
 _STRICT_PROPERTIES: Final = 5_000
 _STRICT_ENUM: Final = 1_000
 _STRICT_WORDS: Final = frozenset(
-    {
-        "$defs",
-        "$ref",
-        "additionalProperties",
-        "anyOf",
-        "const",
-        "description",
-        "enum",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "format",
-        "items",
-        "maxItems",
-        "maximum",
-        "minItems",
-        "minimum",
-        "multipleOf",
-        "pattern",
-        "properties",
-        "required",
-        "title",
-        "type",
-    }
+    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "exclusiveMaximum"}
+    | {"exclusiveMinimum", "format", "items", "maxItems", "maximum", "minItems", "minimum", "multipleOf"}
+    | {"pattern", "properties", "required", "title", "type"}
 )
 _STRICT_FORMATS: Final = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
 )
 
-_BY_CODE: Final[Mapping[str, ModelOutcome]] = {
+_OUTCOMES_BY_CODE: Final[Mapping[str, ModelOutcome]] = {
     "context_length_exceeded": "too_large",
     "string_above_max_length": "too_large",
     "request_too_large": "too_large",
@@ -76,12 +56,12 @@ _TOO_LARGE: Final = ("maximum context length", "context window", "context length
 
 
 def error_outcome(body: Mapping[str, Any]) -> ModelOutcome | None:
-    """Return the outcome that an error states, or None. `body` is `{"error": {...}}` or the inner object."""
+    """Return the outcome that an error states, or None. `body` is `{"error": {...}}`, or the value of `error` alone."""
     error = body.get("error") if isinstance(body.get("error"), Mapping) else body
     assert isinstance(error, Mapping), "one of both is an object"
     for key in ("code", "type"):
-        if isinstance(stated := error.get(key), str) and stated in _BY_CODE:
-            return _BY_CODE[stated]
+        if isinstance(code := error.get(key), str) and code in _OUTCOMES_BY_CODE:
+            return _OUTCOMES_BY_CODE[code]
     message = error.get("message")
     if isinstance(message, str) and any(phrase in message for phrase in _TOO_LARGE):
         return "too_large"
@@ -94,8 +74,8 @@ OPENAI: Final = Sdk((OpenAIError,), error_outcome)
 @cache
 def _client() -> AsyncOpenAI:
     """Return the client of the SDK. A value that it takes from the environment is overridden here or never sent."""
-    own: dict[str, Any] = {"admin_api_key": "not-sent", "organization": "", "project": "", "webhook_secret": ""}
-    return AsyncOpenAI(**sdk_arguments(), **own)
+    unused: dict[str, Any] = {"admin_api_key": "not-sent", "organization": "", "project": "", "webhook_secret": ""}
+    return AsyncOpenAI(**sdk_arguments(), **unused)
 
 
 async def whole_answer(path: str, body: bytes) -> Mapping[str, Any]:
@@ -129,8 +109,8 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
     False
     """
     counts = {"properties": 0, "enum": 0}
-    within = schema.get("type") == "object" and "anyOf" not in schema and _is_strict(schema, 1, counts)
-    return within and counts["properties"] <= _STRICT_PROPERTIES and counts["enum"] <= _STRICT_ENUM
+    fits = schema.get("type") == "object" and "anyOf" not in schema and _is_strict(schema, 1, counts)
+    return fits and counts["properties"] <= _STRICT_PROPERTIES and counts["enum"] <= _STRICT_ENUM
 
 
 def _is_strict(schema: object, depth: int, counts: dict[str, int]) -> bool:
@@ -148,10 +128,10 @@ def _is_strict(schema: object, depth: int, counts: dict[str, int]) -> bool:
         return False
     counts["properties"] += len(properties)
     counts["enum"] += len(schema.get("enum", ()))
-    deeper = [*properties.values(), *schema.get("anyOf", ()), *schema.get("$defs", {}).values()]
+    subschemas = [*properties.values(), *schema.get("anyOf", ()), *schema.get("$defs", {}).values()]
     if "items" in schema:
-        deeper.append(schema["items"])
-    return all(_is_strict(one, depth + 1, counts) for one in deeper)
+        subschemas.append(schema["items"])
+    return all(_is_strict(subschema, depth + 1, counts) for subschema in subschemas)
 
 
 def a_mapping(value: object, what: str) -> Mapping[str, Any]:
@@ -189,18 +169,18 @@ def proposed(calls: Sequence[tuple[str, str, str]], own: Callable[[str], str]) -
     """
     if len(calls) > MAX_PROPOSED_CALLS:
         raise NotTheProtocol(f"the answer has more than {MAX_PROPOSED_CALLS} calls of tools")
-    found = list[ProposedCall]()
-    for call_id, name, written in calls:
+    proposals = list[ProposedCall]()
+    for call_id, name, arguments in calls:
         if not call_id or not name:
             raise NotTheProtocol("a call of a tool has no id or no name")
         try:
-            args = loads(written or "{}")
+            args = loads(arguments or "{}")
         except MalformedJson:
             raise NotTheProtocol("the arguments of a call are not JSON") from None
-        found.append(ProposedCall(call_id, own(name), a_mapping(args, "the value of the arguments of a call")))
-    if len({call.call_id for call in found}) < len(found):
+        proposals.append(ProposedCall(call_id, own(name), a_mapping(args, "the value of the arguments of a call")))
+    if len({call.call_id for call in proposals}) < len(proposals):
         raise NotTheProtocol("two calls of tools have the same id")
-    return tuple(found)
+    return tuple(proposals)
 
 
 def json_arguments(call: ProposedCall) -> str:
@@ -208,8 +188,8 @@ def json_arguments(call: ProposedCall) -> str:
     return orjson.dumps(dict(call.args)).decode()
 
 
-_OF_PROMPT: Final = frozenset({"cached_tokens", "cache_write_tokens", "cache_write_tokens_details", "text_tokens"})
-_OF_COMPLETION: Final = frozenset(
+_PROMPT_DETAILS: Final = frozenset({"cached_tokens", "cache_write_tokens", "cache_write_tokens_details", "text_tokens"})
+_COMPLETION_DETAILS: Final = frozenset(
     {"reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens", "text_tokens"}
 )
 _CACHE_WRITES: Final = frozenset({"ttl_30m_tokens"})
@@ -235,20 +215,20 @@ def _usage(
 ) -> ModelUsage:
     prompt = _count(reported, prompt_name, required=True)
     completion = _count(reported, completion_name, required=answers)
-    of_prompt, of_completion = (_part(reported, f"{name}_details") for name in (prompt_name, completion_name))
-    cached, written = _count(of_prompt, "cached_tokens"), _count(of_prompt, "cache_write_tokens")
-    reasoning = _count(of_completion, "reasoning_tokens")
-    if cached + written > prompt or reasoning > completion:
+    prompt_details, completion_details = (_part(reported, f"{name}_details") for name in (prompt_name, completion_name))
+    cached, stored = _count(prompt_details, "cached_tokens"), _count(prompt_details, "cache_write_tokens")
+    reasoning = _count(completion_details, "reasoning_tokens")
+    if cached + stored > prompt or reasoning > completion:
         raise NotTheProtocol("a part of it is larger than the whole")
     if "total_tokens" in reported and _count(reported, "total_tokens") != prompt + completion:
         raise NotTheProtocol("its total is not the sum of its parts")
-    _refuse_unpriced(_part(of_prompt, "cache_write_tokens_details"), _CACHE_WRITES)
-    _refuse_unpriced(of_prompt, _OF_PROMPT)
-    _refuse_unpriced(of_completion, _OF_COMPLETION)
+    _refuse_unpriced(_part(prompt_details, "cache_write_tokens_details"), _CACHE_WRITES)
+    _refuse_unpriced(prompt_details, _PROMPT_DETAILS)
+    _refuse_unpriced(completion_details, _COMPLETION_DETAILS)
     if tier is not None and not isinstance(tier, str):
         raise NotTheProtocol("its service tier is not a text")
-    parts: Mapping[TokenKind, int] = {"cached_input": cached, "cache_write": written, "reasoning": reasoning}
-    counts: dict[TokenKind, int] = {"input": prompt - cached - written, "output": completion - reasoning, "requests": 1}
+    parts: Mapping[TokenKind, int] = {"cached_input": cached, "cache_write": stored, "reasoning": reasoning}
+    counts: dict[TokenKind, int] = {"input": prompt - cached - stored, "output": completion - reasoning, "requests": 1}
     counts |= {kind: count for kind, count in parts.items() if count}
     return ModelUsage(counts, "" if tier in (None, "default") else tier, dict(reported))
 

@@ -25,7 +25,7 @@ class ScriptedModels:
 
     def __init__(self, script: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         for name, answers in script.items():
-            if not isinstance(answers, list | tuple) or not all(isinstance(one, Mapping) for one in answers):
+            if not isinstance(answers, list | tuple) or not all(isinstance(answer, Mapping) for answer in answers):
                 detail = f"the answers of `{name[:80]}` are not a list of objects"
                 raise InvalidInput(Problem(f"/{name[:80]}", "bad_script", detail, "write `[{text: ...}, ...]`"))
         self._script, self._next = script, dict.fromkeys(script, 0)
@@ -36,19 +36,19 @@ class ScriptedModels:
         self.asked.append(call)
         model = call.profile.model
         # In another process, the earlier answers in the conversation show which answer is the next.
-        said_before = sum(one.role == "assistant" for one in call.messages)
-        answers, number = self._script.get(model, ()), max(self._next.get(model, 0), said_before)
+        answered_before = sum(message.role == "assistant" for message in call.messages)
+        answers, number = self._script.get(model, ()), max(self._next.get(model, 0), answered_before)
         if number >= len(answers):
             return ModelReply("unknown_model", billed=False, detail=f"the script has {number} answers of this model")
         self._next[model] = number + 1
         answer = answers[number]
-        said = answer.get("text", "")
-        text = said if isinstance(said, str) else canonical(said).decode()
+        value = answer.get("text", "")
+        text = value if isinstance(value, str) else canonical(value).decode()
         if on_text is not None:
             on_text(text)
         calls = [
-            ProposedCall(one.get("call_id", f"call_{number}_{place}"), one["tool"], one.get("args", {}))
-            for place, one in enumerate(answer.get("calls", ()))
+            ProposedCall(planned.get("call_id", f"call_{number}_{index}"), planned["tool"], planned.get("args", {}))
+            for index, planned in enumerate(answer.get("calls", ()))
         ]
         usage = answer.get("usage", {"input": 100, "output": 20})
         return ModelReply(

@@ -48,7 +48,7 @@ _SDK_HEADERS: Final = frozenset({"accept", "content-type"})
 _LOGGERS: Final = ("openai._base_client", "openai._response", "anthropic._base_client", "anthropic._response", "httpx2")
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
-_BY_STATUS: Final[Mapping[int, tuple[ModelOutcome, bool, str]]] = {
+_OUTCOMES_BY_STATUS: Final[Mapping[int, tuple[ModelOutcome, bool, str]]] = {
     401: ("unauthorized", False, "the key is missing or wrong"),
     403: ("unauthorized", False, "the key has no right to this"),
     404: ("unknown_model", False, "there is no such model, or the endpoint is wrong"),
@@ -61,7 +61,7 @@ _BY_STATUS: Final[Mapping[int, tuple[ModelOutcome, bool, str]]] = {
     529: ("overloaded", False, "it accepts no more calls now"),
 }
 """By the HTTP status of an answer: the outcome, whether the call can be billed, and the text of the detail."""
-_SAID: Final[Mapping[ModelOutcome, str]] = {
+_DETAILS: Final[Mapping[ModelOutcome, str]] = {
     "refused": "a filter of the provider declined",
     "overloaded": "it accepts no more calls now",
     "unavailable": "it failed",
@@ -105,7 +105,7 @@ class Answer:
 
     def named(self, model: object, reply_id: object) -> None:
         """Keep the provider's name of its model and its id of this answer, each only if it is a valid name."""
-        self.model, self.reply_id = _name(model) or self.model, _name(reply_id) or self.reply_id
+        self.model, self.reply_id = _valid_name(model) or self.model, _valid_name(reply_id) or self.reply_id
 
     def hand_on(self, piece: str) -> None:
         """Hand a piece of text on. Raises `UnicodeEncodeError` if it is not valid Unicode text."""
@@ -144,8 +144,8 @@ async def exchange(
 ) -> ModelReply:
     """Make one call by an SDK that has a `ModelTransport`, and return its reply, also if the call failed.
 
-    `path` is added to the endpoint of the profile. `headers` are those of the protocol, with names in lower case. The
-    key goes out as a bearer token, which all of these providers and Azure take.
+    `path` is added to the endpoint of the profile. `headers` are the headers of the protocol, with names in lower case.
+    The key goes out as a bearer token, which all of these providers and Azure take.
 
     Raises:
         InvalidInput: the endpoint is not allowed, or a header cannot be sent; nothing was sent.
@@ -201,7 +201,9 @@ def request_json(body: Mapping[str, Any]) -> bytes:
 
 
 def sdk_arguments() -> dict[str, Any]:
-    """Return what every SDK is made with. Its HTTP client sends with a `ModelTransport`, and it sends nothing twice."""
+    """Return the arguments with which every SDK is made. Its HTTP client sends with a `ModelTransport`, and it sends
+    nothing twice.
+    """
     http = httpx2.AsyncClient(transport=ModelTransport(), trust_env=False, follow_redirects=False, timeout=None)
     address = "https://endpoint.invalid"
     return {"api_key": "not-sent", "base_url": address, "max_retries": 0, "timeout": None, "http_client": http}
@@ -225,7 +227,7 @@ class _Sending:
     def __init__(self, client: OutboundClient, call: ModelCall, path: str, headers: Mapping[str, str]) -> None:
         self._client, self._call, self._path, self._headers = client, call, path, headers
         self._stream: OutboundStream | None = None
-        self._open = self._answers = False
+        self._is_open = self._is_answer = False
         self._failure: ContextOSError | None = None
         self._refusal: bytes | None = None
 
@@ -236,14 +238,14 @@ class _Sending:
     async def send(self, request: httpx2.Request) -> httpx2.Response:
         assert self._stream is None, "a call is sent once"
         call = self._call
-        kept = {name: value for name, value in request.headers.items() if name in _SDK_HEADERS}
-        key = {} if call.key is None else {"authorization": f"Bearer {call.key}"}
-        headers = {**{name.lower(): value for name, value in call.headers.items()}, **kept, **self._headers, **key}
+        headers = {name.lower(): value for name, value in call.headers.items()}
+        headers |= {name: value for name, value in request.headers.items() if name in _SDK_HEADERS}
+        headers.update(self._headers, **({} if call.key is None else {"authorization": f"Bearer {call.key}"}))
         url = call.profile.endpoint.rstrip("/") + self._path
-        sent = OutboundRequest("POST", url, headers, await request.aread())
+        outbound = OutboundRequest("POST", url, headers, await request.aread())
         try:
             self._stream = self._client.stream(
-                sent,
+                outbound,
                 egress=call.egress,
                 timeout_s=call.timeout_ms / 1000 + _GRACE_S,
                 max_bytes=ANSWER_BYTES
@@ -254,13 +256,13 @@ class _Sending:
         except ContextOSError as failure:
             self._failure = failure
             raise httpx2.ConnectError("the request failed") from None
-        self._open = True
+        self._is_open = True
         kind = self._stream.headers.get("content-type", "").partition(";")[0].strip().lower()
         expected = kind == "text/event-stream" if streams(call) else kind.endswith("json")
         if self._stream.status != 200 or not expected:
             self._refusal = await _head_of_body(self._stream)
             raise httpx2.ReadError("this is not an answer")
-        self._answers = True
+        self._is_answer = True
         return httpx2.Response(200, headers={"content-type": kind}, stream=_Body(self))
 
     async def parts(self) -> AsyncIterator[bytes]:
@@ -275,8 +277,8 @@ class _Sending:
 
     async def aclose(self) -> None:
         """End the connection, if it is open."""
-        if self._stream is not None and self._open:
-            self._open = False
+        if self._stream is not None and self._is_open:
+            self._is_open = False
             await self._stream.__aexit__()
 
     def outcome(self, answer: Answer, sdk: Sdk, error: Exception) -> ModelReply:
@@ -292,37 +294,37 @@ class _Sending:
         if isinstance(self._failure, Unavailable):
             return answer.ended("unavailable", self._failure.detail, billed=False)
         if self._failure is not None:
-            outcome: ModelOutcome = "cut" if self._answers else "unavailable"
+            outcome: ModelOutcome = "cut" if self._is_answer else "unavailable"
             return answer.ended(outcome, "the connection was lost before the end of the answer")
         if self._refusal is not None:
-            return self._refused(answer, sdk, self._refusal)
+            return self._refusal_reply(answer, sdk, self._refusal)
         if isinstance(error, sdk.errors):
             event = getattr(error, "body", None)
             outcome = (sdk.outcome_of(event) if isinstance(event, Mapping) else None) or "unavailable"
-            return answer.ended(outcome, f"it sent an error instead of an answer: {_SAID.get(outcome, 'it failed')}")
+            return answer.ended(outcome, f"it sent an error instead of an answer: {_DETAILS.get(outcome, 'it failed')}")
         detail = str(error) if isinstance(error, NotTheProtocol) else "what came is not JSON text in events"
         return answer.ended("malformed", detail)
 
-    def _refused(self, answer: Answer, sdk: Sdk, body: bytes) -> ModelReply:
+    def _refusal_reply(self, answer: Answer, sdk: Sdk, body: bytes) -> ModelReply:
         """Return the reply for an HTTP answer that is not an answer of a model: by the outcome that its body states, or
         else by its status.
         """
         assert self._stream is not None, "there is an answer"
         status, headers = self._stream.status, self._stream.headers
-        told = sdk.outcome_of(stated) if isinstance(stated := _json(body), Mapping) else None
+        stated_outcome = sdk.outcome_of(body_value) if isinstance(body_value := _json(body), Mapping) else None
         if status < 300:
             detail = f"it answers {status} with something that is not an answer of a model"
-            return answer.ended(told or "malformed", detail)
+            return answer.ended(stated_outcome or "malformed", detail)
         if status < 400:
             return answer.ended("rejected", f"it answers {status}, and no redirect is followed", billed=False)
-        rest: tuple[ModelOutcome, bool, str] = (
-            ("unavailable", True, "it failed") if status >= 500 else ("rejected", False, _SAID["rejected"])
+        default: tuple[ModelOutcome, bool, str] = (
+            ("unavailable", True, "it failed") if status >= 500 else ("rejected", False, _DETAILS["rejected"])
         )
-        outcome, billed, says = _BY_STATUS.get(status, rest)
-        if told is not None and told != outcome:
-            outcome, says = told, _SAID.get(told, says)
+        outcome, billed, text = _OUTCOMES_BY_STATUS.get(status, default)
+        if stated_outcome is not None and stated_outcome != outcome:
+            outcome, text = stated_outcome, _DETAILS.get(stated_outcome, text)
         wait = _retry_after_ms(headers) if outcome in ("overloaded", "unavailable") else 0
-        return answer.ended(outcome, f"it answers {status}: {says}", billed=billed, retry_after_ms=wait)
+        return answer.ended(outcome, f"it answers {status}: {text}", billed=billed, retry_after_ms=wait)
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -356,8 +358,8 @@ def _json(body: bytes) -> object:
         return None
 
 
-def _name(stated: object) -> str:
-    return stated if isinstance(stated, str) and len(stated) <= MAX_STATED_NAME_CHARS and stated.isprintable() else ""
+def _valid_name(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= MAX_STATED_NAME_CHARS and value.isprintable() else ""
 
 
 def _retry_after_ms(headers: Mapping[str, str]) -> int:
@@ -365,13 +367,13 @@ def _retry_after_ms(headers: Mapping[str, str]) -> int:
 
     A moment is compared with the clock of the provider itself.
     """
-    stated = headers.get("retry-after", "")
+    text = headers.get("retry-after", "")
     ms = _number(headers.get("retry-after-ms", ""))
-    if ms is None and (seconds := _number(stated)) is not None:
+    if ms is None and (seconds := _number(text)) is not None:
         ms = seconds * 1000
-    if ms is None and stated and "date" in headers:
+    if ms is None and text and "date" in headers:
         try:
-            ms = (parsedate_to_datetime(stated) - parsedate_to_datetime(headers["date"])).total_seconds() * 1000
+            ms = (parsedate_to_datetime(text) - parsedate_to_datetime(headers["date"])).total_seconds() * 1000
         except (ValueError, TypeError):
             ms = None
     return min(max(0, math.ceil(ms)), MAX_RETRY_AFTER_MS) if ms is not None else 0

@@ -67,26 +67,26 @@ def add_mcp_command(
     from contextos.workspace.adapter_files import draft_mcp
 
     root = find_workspace(workspace)
-    if stated := next((one for one in env if "=" in one), None):
-        name_alone = displayed(stated.partition("=")[0])
+    if assignment := next((variable for variable in env if "=" in variable), None):
+        name_alone = displayed(assignment.partition("=")[0])
         detail = f"`--env` names a variable, and `{name_alone}=…` has its value too"
         raise InvalidInput(Problem("/env", "value", detail, f"set it in your shell, and write `--env {name_alone}`"))
-    said = mcp_connection(command or (), env, url, token_env, internal=internal)
-    drafting = draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local, only=only)
-    drafted = asyncio.run(drafting)
-    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+    connection = mcp_connection(command or (), env, url, token_env, internal=internal)
+    drafting = draft_mcp(root, name, connection, reads=read, resources=resource, egress=egress, local=local, only=only)
+    draft = asyncio.run(drafting)
+    return write_draft(root, out or Path("adapters") / f"{name}.json", *draft, as_json=as_json)
 
 
 def mcp_connection(
     command: Sequence[str], env: Sequence[str], url: str, token_env: str, *, internal: bool
 ) -> dict[str, Any]:
     """Return the `connection` of an adapter file for an MCP server."""
-    said: dict[str, Any] = {"kind": "mcp", "command": list(command), "env": list(env), "url": url}
+    connection: dict[str, Any] = {"kind": "mcp", "command": list(command), "env": list(env), "url": url}
     if internal:
-        said["internal"] = True
+        connection["internal"] = True
     if token_env:
-        said["token_env"] = token_env
-    return said
+        connection["token_env"] = token_env
+    return connection
 
 
 def add_openapi_command(
@@ -117,10 +117,10 @@ def add_openapi_command(
 
     root = find_workspace(workspace)
     with about(document):
-        drafted = draft_openapi_file(
+        draft = draft_openapi_file(
             name, document, server=server, internal=internal, only=only, reads=read, bearer_env=bearer_env
         )
-    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+    return write_draft(root, out or Path("adapters") / f"{name}.json", *draft, as_json=as_json)
 
 
 def add_a2a_command(
@@ -148,17 +148,17 @@ def add_a2a_command(
     from contextos.workspace.adapter_files import draft_a2a
 
     root = find_workspace(workspace)
-    drafted = asyncio.run(draft_a2a(name, url, internal=internal, token_env=token_env, reads=read))
-    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+    draft = asyncio.run(draft_a2a(name, url, internal=internal, token_env=token_env, reads=read))
+    return write_draft(root, out or Path("adapters") / f"{name}.json", *draft, as_json=as_json)
 
 
-def _reached(connection: Mapping[str, Any]) -> list[str]:
+def _reach_lines(connection: Mapping[str, Any]) -> list[str]:
     """Return the line that says where calls go and which variables of the environment are sent with them."""
-    where = connection.get("server") or connection.get("url") or " ".join(connection.get("command", ()))
-    named = [*connection.get("env", ()), connection.get("token_env")]
-    named += [one.get("env") for one in connection.get("credentials", {}).values()]
-    sent = ", ".join(f"${displayed(one)}" for one in dict.fromkeys(named) if one)
-    return [f"calls go to {displayed(where)}{f', with {sent}' if sent else ''}"]
+    target = connection.get("server") or connection.get("url") or " ".join(connection.get("command", ()))
+    variables = [*connection.get("env", ()), connection.get("token_env")]
+    variables += [credential.get("env") for credential in connection.get("credentials", {}).values()]
+    variable_list = ", ".join(f"${displayed(variable)}" for variable in dict.fromkeys(variables) if variable)
+    return [f"calls go to {displayed(target)}{f', with {variable_list}' if variable_list else ''}"]
 
 
 def draft_text(content: Mapping[str, Any]) -> str:
@@ -168,13 +168,13 @@ def draft_text(content: Mapping[str, Any]) -> str:
 
 def draft_lines(content: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the table of a draft, with a row for each tool (kind, highest mode and why), and where calls go."""
-    wide = max([len(displayed(row["tool"])) for row in rows], default=4)
-    lines: list[str] = [Heading(f"{'tool':<{wide}}  kind   highest mode  why")]
+    width = max([len(displayed(row["tool"])) for row in rows], default=4)
+    lines: list[str] = [Heading(f"{'tool':<{width}}  kind   highest mode  why")]
     lines += [
-        f"{displayed(row['tool']):<{wide}}  {row['kind']:<5}  {row['mode']:<12}  {displayed(row['why'])}"
+        f"{displayed(row['tool']):<{width}}  {row['kind']:<5}  {row['mode']:<12}  {displayed(row['why'])}"
         for row in rows
     ]
-    return lines + _reached(content["connection"])
+    return lines + _reach_lines(content["connection"])
 
 
 def write_draft(root: Path, file: Path, content: dict[str, Any], rows: list[dict[str, str]], *, as_json: bool) -> int:

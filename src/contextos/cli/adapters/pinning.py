@@ -41,42 +41,42 @@ def pin_code_command(
 
     root = find_workspace(workspace)
     changed = changed_files(root, files or ())
-    shown = [line for one in changed for line in _shown(one)]
-    for line in () if as_json else shown:
+    diff_lines = [line for file in changed for line in _change_lines(file)]
+    for line in () if as_json else diff_lines:
         print_note(line)
     if not yes:
-        _confirm(as_json, shown)
+        _confirm(as_json, diff_lines)
     pin_files(root, changed)
     documents = [
         {
-            "file": one.path,
-            "adapter": one.entry,
-            "tools": list(one.tools),
-            "before": one.pinned,
-            "after": one.found,
-            "diff": one.diff() if one.before is not None else None,
+            "file": file.path,
+            "adapter": file.entry,
+            "tools": list(file.tools),
+            "before": file.pinned,
+            "after": file.found,
+            "diff": file.diff() if file.before is not None else None,
         }
-        for one in changed
+        for file in changed
     ]
-    lines = [f"{displayed(one.path)} is pinned with the digest {one.found}" for one in changed]
+    lines = [f"{displayed(file.path)} is pinned with the digest {file.found}" for file in changed]
     print_result(
-        {"pinned": documents, "next": list(NEXT)}, [*lines, "Next:", *(f"  {one}" for one in NEXT)], as_json=as_json
+        {"pinned": documents, "next": list(NEXT)}, [*lines, "Next:", *(f"  {step}" for step in NEXT)], as_json=as_json
     )
     return 0
 
 
-def _shown(one: ChangedFile) -> list[str]:
-    known = one.before is not None
-    none = "no decorated function changed; what they call may have" if known else "no decorated function in it"
-    tools = f"tools: {displayed(', '.join(one.tools))}" if one.tools else none
+def _change_lines(file: ChangedFile) -> list[str]:
+    has_text = file.before is not None
+    no_tools = "no decorated function changed; what they call may have" if has_text else "no decorated function in it"
+    tools = f"tools: {displayed(', '.join(file.tools))}" if file.tools else no_tools
     return [
-        f"{displayed(one.path)} of {displayed(one.entry)} changed; {tools}",
-        f"  pinned {displayed(one.pinned)}",
-        f"  now    {one.found}",
-        *(f"  {displayed(line)}" for line in one.diff()),
+        f"{displayed(file.path)} of {displayed(file.entry)} changed; {tools}",
+        f"  pinned {displayed(file.pinned)}",
+        f"  now    {file.found}",
+        *(f"  {displayed(line)}" for line in file.diff()),
         *(
             ()
-            if known
+            if has_text
             else ("  the text that was pinned is not known, so there is no difference to show: read the file",)
         ),
     ]
@@ -90,11 +90,11 @@ class _NotConfirmed(InvalidInput):
         self.diff = list(diff)
 
 
-def _confirm(as_json: bool, shown: Sequence[str]) -> None:
+def _confirm(as_json: bool, diff_lines: Sequence[str]) -> None:
     """Ask for confirmation at the terminal. Raises `InvalidInput` if there is no terminal, or the person says no."""
     if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
-        why = "with `--json` nobody is asked" if as_json else "there is no terminal to ask at"
-        detail = f"{why}, and nothing was pinned"
-        raise _NotConfirmed(Problem("", "usage", detail, "review the difference, then pass --yes"), shown)
+        reason = "with `--json` nobody is asked" if as_json else "there is no terminal to ask at"
+        detail = f"{reason}, and nothing was pinned"
+        raise _NotConfirmed(Problem("", "usage", detail, "review the difference, then pass --yes"), diff_lines)
     if not typer.confirm("Pin the code as it is now?", default=False, err=True):
         raise InvalidInput(Problem("", "not_confirmed", "nothing was pinned", "run it again when you are sure"))

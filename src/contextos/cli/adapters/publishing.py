@@ -51,33 +51,33 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
 
     from contextos.workspace.adapter_files import list_adapters
 
-    found, held = asyncio.run(list_adapters(find_workspace(workspace))), _quarantined(workspace)
-    for one in found:
-        one["quarantined"] = held.get(one["adapter_id"], [])
+    adapters, quarantined = asyncio.run(list_adapters(find_workspace(workspace))), _quarantined_tools(workspace)
+    for adapter in adapters:
+        adapter["quarantined"] = quarantined.get(adapter["adapter_id"], [])
     lines: list[str] = [Heading(f"{'adapter':<20}  {'kind':<8}  {'definition':<12}  tools")]
-    for one in found:
-        name, tools = displayed(one["adapter_id"]), ", ".join(one["tools"])
-        lines.append(f"{name:<20}  {one['kind']:<8}  {one['state']:<12}  {tools}")
-        if one["egress"]:
-            lines.append(f"{'':<20}  reaches {', '.join(one['egress'])}")
-        modes = {tool: " for ".join(auth.values()) for tool, auth in one["auth"].items()}
+    for adapter in adapters:
+        name, tools = displayed(adapter["adapter_id"]), ", ".join(adapter["tools"])
+        lines.append(f"{name:<20}  {adapter['kind']:<8}  {adapter['state']:<12}  {tools}")
+        if adapter["egress"]:
+            lines.append(f"{'':<20}  reaches {', '.join(adapter['egress'])}")
+        modes = {tool: " for ".join(auth.values()) for tool, auth in adapter["auth"].items()}
         for mode in sorted(set(modes.values())):
-            alike = ", ".join(tool for tool in modes if modes[tool] == mode)
-            which = "" if len(set(modes.values())) == 1 else f": {alike}"
-            lines.append(f"{'':<20}  auth {displayed(mode)}{which}")
+            same = ", ".join(tool for tool in modes if modes[tool] == mode)
+            suffix = "" if len(set(modes.values())) == 1 else f": {same}"
+            lines.append(f"{'':<20}  auth {displayed(mode)}{suffix}")
         lines += [
             f"{'':<20}  {tool} is called on a list of tools that is up to {age_s} s old"
-            for tool, age_s in one["definition_max_age_s"].items()
+            for tool, age_s in adapter["definition_max_age_s"].items()
         ]
-        lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in one["drifted"]]
+        lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in adapter["drifted"]]
         lines += [
-            f"{'':<20}  {held['tool']} is in quarantine for {displayed(held['tenant'])}, {displayed(held['run_id'])}"
-            for held in one["quarantined"]
+            f"{'':<20}  {row['tool']} is in quarantine for {displayed(row['tenant'])}, {displayed(row['run_id'])}"
+            for row in adapter["quarantined"]
         ]
-    if not found:
+    if not adapters:
         lines = ["the workspace has no adapters"]
-    print_result({"adapters": found}, lines, as_json=as_json)
-    return 1 if any(one["drifted"] or one["quarantined"] for one in found) else 0
+    print_result({"adapters": adapters}, lines, as_json=as_json)
+    return 1 if any(adapter["drifted"] or adapter["quarantined"] for adapter in adapters) else 0
 
 
 def release_command(
@@ -109,7 +109,7 @@ def release_command(
     return 0
 
 
-def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, Any]]]:
+def _quarantined_tools(workspace: Path | None) -> dict[str, list[dict[str, Any]]]:
     """Return the tools in quarantine by adapter id, each with its tenant, the run that found the change, and the time.
     Empty before the store is made.
     """
@@ -119,15 +119,15 @@ def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, Any]]]:
     async def operation(context: CommandContext) -> dict[str, list[dict[str, Any]]]:
         from contextos.deployment.acts.quarantines import quarantined_capabilities
 
-        found: dict[str, list[dict[str, Any]]] = {}
+        quarantined: dict[str, list[dict[str, Any]]] = {}
         for tenant_id in context.app.tenants():
             for adapter_id, adapter in context.deployment.ports.adapters(tenant_id).items():
                 tools = await quarantined_capabilities(context.deployment, tenant_id, adapter)
-                found.setdefault(adapter_id, []).extend(
-                    {"tenant": tenant_id, "tool": tool, "run_id": one.run_id, "at_us": one.at_us}
-                    for tool, one in tools.items()
+                quarantined.setdefault(adapter_id, []).extend(
+                    {"tenant": tenant_id, "tool": tool, "run_id": incident.run_id, "at_us": incident.at_us}
+                    for tool, incident in tools.items()
                 )
-        return found
+        return quarantined
 
     if not has_store(Settings.read(find_workspace(workspace))):
         return {}

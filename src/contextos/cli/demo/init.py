@@ -13,12 +13,11 @@ from typing import Annotated, Final
 
 import typer
 
-from contextos.cli.command_context import JsonOption
+from contextos.cli.command_context import JsonOption, usage_error
 from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import make_workspace
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import InvalidInput, Problem
 
 WORKSPACE_TEMPLATES: Final[Mapping[str, Callable[[Path], object]]] = {
     "deploy": partial(copy_template, "deploy_rollback"),
@@ -45,9 +44,9 @@ def init_command(
         from contextos.contracts.facts import name_remedy
 
         detail = f"there is no template `{template[:80]}`"
-        raise InvalidInput(Problem("", "usage", detail, name_remedy(template, WORKSPACE_TEMPLATES)))
+        raise usage_error(detail, name_remedy(template, WORKSPACE_TEMPLATES))
     make(folder)
-    files = sorted(one.name + "/" * one.is_dir() for one in folder.iterdir())
+    files = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
     lines = [f"{displayed(str(folder))} is a workspace: {', '.join(files)}", "Its README.md says how to begin."]
     print_result({"workspace": str(folder), "template": template, "files": files}, lines, as_json=as_json)
     return 0

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from contextos.cli.command_context import CommandContext, JsonOption, with_context
+from contextos.cli.command_context import CommandContext, JsonOption, usage_error, with_context
 from contextos.cli.demo.workspace import APPROVER, DEMO_WITNESS, EXAMPLE_OPERATOR_ID, PAYMENTS_MODULE, make_workspace
 from contextos.cli.layout import folded
 from contextos.cli.operations.serving import DEFAULT_PORT, console_address
 from contextos.cli.terminal import DECIDED, REFUSED, Heading, print_note, print_result
 from contextos.contracts.encoding.display_escape import an
-from contextos.errors import Integrity, InvalidInput, Problem
+from contextos.errors import Integrity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,30 +49,28 @@ def demo_command(
 ) -> int:
     """Run two governed refunds from request to replay. With `--serve` a browser shows them afterwards."""
     if payments not in PAYMENTS_MODULE:
-        raise InvalidInput(
-            Problem("", "usage", f"`{payments}` is not a payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
-        )
+        raise usage_error(f"`{payments}` is not a payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
     ask = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
     say: Say = (lambda *_: None) if as_json else (lambda *lines: print_result({}, lines, as_json=False))
     with ExitStack() as stack:
         # A port that is taken is refused before anything runs.
         bound = stack.enter_context(_listening(port)) if serve or browser else None
-        made = nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="contextos-demo-")
-        where = stack.enter_context(made)
-        workspace = make_workspace(Path(where), payments, witness="" if keep else DEMO_WITNESS)
+        folder = nullcontext(str(keep)) if keep else tempfile.TemporaryDirectory(prefix="contextos-demo-")
+        place = stack.enter_context(folder)
+        workspace = make_workspace(Path(place), payments, witness="" if keep else DEMO_WITNESS)
         small, large = with_context(
-            workspace.path, workspace.tenant_id, lambda opened: _until_it_waits(opened, workspace, say)
+            workspace.path, workspace.tenant_id, lambda opened: _run_until_waiting(opened, workspace, say)
         )
         # The deployment is closed while the person decides: waiting is a stored state.
-        approved = _asked(large, ask, say)
-        told = with_context(
+        approved = _ask_person(large, ask, say)
+        result = with_context(
             workspace.path,
             workspace.tenant_id,
-            lambda opened: _from_there(opened, workspace, small, large, approved, say),
+            lambda opened: _finish_demo(opened, workspace, small, large, approved, say),
         )
-        told["workspace"] = str(keep) if keep else None
+        result["workspace"] = str(keep) if keep else None
         say(*_next_commands(keep) if keep else () if bound else _NEXT)
-        print_result(told, (), as_json=as_json)
+        print_result(result, (), as_json=as_json)
         if bound is not None:
             sys.stdout.flush()
             _serve(workspace, bound, browser)
@@ -105,7 +103,7 @@ def _serve(workspace: Workspace, bound: socket, browser: bool) -> None:
     with_context(workspace.path, None, lambda context: serve_context(context, bound))
 
 
-async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
+async def _run_until_waiting(context: CommandContext, workspace: Workspace, say: Say) -> tuple[RunView, RunView]:
     """Run the small refund to its end, and the large refund to its approval question. Return their views."""
     from contextos.cli.demo.workspace import example_operator, seed_graph
 
@@ -115,14 +113,14 @@ async def _until_it_waits(context: CommandContext, workspace: Workspace, say: Sa
     small = await context.deployment.invoke(workspace.requests["small"])
     ungated = small.state == "completed" and not (small.record or {})["approvals"]
     _expect(ungated, "INR 900 is decided without a gate", small)
-    say(*_short(small), "", "2. A refund of INR 4200. A finance lead must approve it.")
+    say(*_summary_lines(small), "", "2. A refund of INR 4200. A finance lead must approve it.")
     large = await context.deployment.invoke(workspace.requests["large"])
     _expect(large.waiting is not None, "INR 4200 waits for an approval", large)
     _expect(len(_refunds(workspace)) == 1, "nothing is paid before the approval", large)
     return small, large
 
 
-def _asked(view: RunView, ask: bool, say: Say) -> bool:
+def _ask_person(view: RunView, ask: bool, say: Say) -> bool:
     """Return whether the person at the terminal approves. With `ask` false the demo approves by itself."""
     from contextos.cli.runs.requests import question_lines
 
@@ -135,7 +133,7 @@ def _asked(view: RunView, ask: bool, say: Say) -> bool:
     return True
 
 
-async def _from_there(
+async def _finish_demo(
     context: CommandContext, workspace: Workspace, small: RunView, large: RunView, approved: bool, say: Say
 ) -> dict[str, Any]:
     """Record the signed answer, drive the large refund to its end and audit both."""
@@ -157,18 +155,19 @@ async def _from_there(
     )
     large = await context.drive_on(large.run_id)
     _expect(large.state == ("completed" if approved else "rejected"), "the answer decides the run", large)
-    again = await context.deployment.invoke(workspace.requests["large"])
-    _expect(again.run_id == large.run_id, "the same request again is the same run", again)
+    repeated = await context.deployment.invoke(workspace.requests["large"])
+    _expect(repeated.run_id == large.run_id, "the same request again is the same run", repeated)
     refunds = _refunds(workspace)
     amounts = [900, 4200] if approved else [900]
-    _expect([one["amount_inr"] for one in refunds] == amounts, "each refund moves once in the shop's own books", large)
-    say(*_short(large), "", Heading(f"The story of {large.run_id}"), "")
+    paid = [refund["amount_inr"] for refund in refunds]
+    _expect(paid == amounts, "each refund moves once in the shop's own books", large)
+    say(*_summary_lines(large), "", Heading(f"The story of {large.run_id}"), "")
     say(*story_lines(tell_story(await context.store.read(large.run_id))), "")
-    told = {"approved": approved, "runs": [small.run_id, large.run_id], "states": [small.state, large.state]}
-    return {**told, "refunds": refunds, **await _audited(context, (small, large), refunds, say)}
+    outcome = {"approved": approved, "runs": [small.run_id, large.run_id], "states": [small.state, large.state]}
+    return {**outcome, "refunds": refunds, **await _audit(context, (small, large), refunds, say)}
 
 
-async def _audited(
+async def _audit(
     context: CommandContext, views: tuple[RunView, ...], refunds: list[dict[str, Any]], say: Say
 ) -> dict[str, Any]:
     """Replay both runs and verify the ledgers. Raises `ReplayMismatch` or `ChainBroken` for a fault."""
@@ -176,15 +175,16 @@ async def _audited(
     from contextos.audit.verify import verify_tenant
 
     replayed = [await replay(context.deployment, context.tenant_id, view.run_id) for view in views]
-    for one, view in zip(replayed, views, strict=True):
-        _expect(one.record_hash == (view.record or {})["record_hash"], "the replay is equal", view)
+    for result, view in zip(replayed, views, strict=True):
+        _expect(result.record_hash == (view.record or {})["record_hash"], "the replay is equal", view)
     verified = await verify_tenant(context.store, context.tenant_id, context.app.keys)
-    entries = sum(one.entries for one in verified)
+    entries = sum(stream.entries for stream in verified)
     say(f"Replayed: {len(replayed)} of {len(views)} runs, equal to the byte.")
     say(f"Verified: {len(verified)} ledger streams, {entries} entries.")
-    say(f"The shop's own books: refunds of INR {', '.join(str(one['amount_inr']) for one in refunds)}, each paid once.")
+    amounts = ", ".join(str(refund["amount_inr"]) for refund in refunds)
+    say(f"The shop's own books: refunds of INR {amounts}, each paid once.")
     return {
-        "replayed": [{"run_id": one.run_id, "equal": True, "compared": one.compared} for one in replayed],
+        "replayed": [{"run_id": run.run_id, "equal": True, "compared": run.compared} for run in replayed],
         "verified": {"streams": len(verified), "entries": entries},
     }
 
@@ -201,12 +201,12 @@ def _refunds(workspace: Workspace) -> list[dict[str, Any]]:
         ]
 
 
-def _expect(holds: bool, what: str, view: RunView) -> None:
+def _expect(holds: bool, claim: str, view: RunView) -> None:
     if not holds:
-        raise Integrity(f"the demo expected that {what}; run `{view.run_id}` is `{view.state}`; please report it")
+        raise Integrity(f"the demo expected that {claim}; run `{view.run_id}` is `{view.state}`; please report it")
 
 
-def _short(view: RunView) -> list[str]:
+def _summary_lines(view: RunView) -> list[str]:
     record = view.record or {}
     outputs = ", ".join(f"{name} {value}" for name, value in record["outputs"].items())
     return list(folded("   ", f"{record['status']}: {outputs or view.state} ({view.run_id})"))

@@ -53,26 +53,26 @@ def new_workspace(path: Path) -> Iterator[Path]:
         InvalidInput: `path` is not empty, is the current directory, is not a directory, or cannot be written.
     """
     try:
-        place = _resolved(path)
+        place = _resolve(path)
         _check_place(path, place)
         place.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{place.name[:64]}-", suffix=".part", dir=place.parent))
+        draft = Path(tempfile.mkdtemp(prefix=f".{place.name[:64]}-", suffix=".part", dir=place.parent))
         try:
-            (beside / ".gitignore").write_text(GIT_IGNORED, "utf-8")
-            yield beside
+            (draft / ".gitignore").write_text(GIT_IGNORED, "utf-8")
+            yield draft
             # Fails if `path` got content meanwhile.
-            os.rename(beside, place)
+            os.rename(draft, place)
         except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
             raise
     except OSError as error:
-        why = f"it cannot be used: {why_unwritten(error)}"
-        raise _refused(path, why, "name a directory that you can write to") from None
+        reason = f"it cannot be used: {why_unwritten(error)}"
+        raise _refusal(path, reason, "name a directory that you can write to") from None
     except ValueError:
-        raise _refused(path, "its name holds a null character", "name another directory") from None
+        raise _refusal(path, "its name holds a null character", "name another directory") from None
 
 
-def _resolved(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     """Return the absolute path without links. Raises `OSError` for links in a circle, as Python does from 3.13 on."""
     try:
         return path.resolve()
@@ -82,33 +82,33 @@ def _resolved(path: Path) -> Path:
 
 def _check_place(path: Path, place: Path) -> None:
     if not place.name:
-        raise _refused(path, "it is the root of the file system", "name a new directory")
+        raise _refusal(path, "it is the root of the file system", "name a new directory")
     if not os.path.lexists(place):
         return
     if not place.is_dir():
-        raise _refused(path, "it is not a directory", "name a new directory")
+        raise _refusal(path, "it is not a directory", "name a new directory")
     if any(place.iterdir()):
-        raise _refused(path, "it is not empty", "name a new directory")
+        raise _refusal(path, "it is not empty", "name a new directory")
     if place == Path.cwd():
-        raise _refused(path, "the current directory cannot be replaced", "name a new directory in it")
+        raise _refusal(path, "the current directory cannot be replaced", "name a new directory in it")
 
 
 def copy_template(name: str, path: Path, over: str | None = None) -> None:
-    """Make a workspace in `path` from the shipped folder `name`. Files of the folder `over` replace those of `name`.
-    Raises as `new_workspace`.
+    """Make a workspace in `path` from the shipped folder `name`. A file of the folder `over` replaces the file of
+    `name` with the same path. Raises as `new_workspace`.
     """
     from contextos.workspace import make_keys
 
-    with new_workspace(path) as made:
-        copied = shutil.ignore_patterns("__pycache__", KEYS_FOLDER)
+    with new_workspace(path) as workspace:
+        ignored = shutil.ignore_patterns("__pycache__", KEYS_FOLDER)
         for folder in (name, *((over,) if over else ())):
-            shutil.copytree(example_folder(folder), made, dirs_exist_ok=True, ignore=copied)
-        (made / PACKS_FOLDER).mkdir(exist_ok=True)
-        make_keys(made / KEYS_FOLDER)
-        directory = json.loads((made / DIRECTORY_FILE).read_text("utf-8"))
-        for tenant_id, listed in directory.items():
-            directory[tenant_id] = with_new_keys(listed, made / KEYS_FOLDER)
-        write_json(made / DIRECTORY_FILE, directory)
+            shutil.copytree(example_folder(folder), workspace, dirs_exist_ok=True, ignore=ignored)
+        (workspace / PACKS_FOLDER).mkdir(exist_ok=True)
+        make_keys(workspace / KEYS_FOLDER)
+        directory = json.loads((workspace / DIRECTORY_FILE).read_text("utf-8"))
+        for tenant_id, tenant_part in directory.items():
+            directory[tenant_id] = with_new_keys(tenant_part, workspace / KEYS_FOLDER)
+        write_json(workspace / DIRECTORY_FILE, directory)
 
 
 def with_new_keys(listed: Mapping[str, Any], folder: Path, people: Collection[str] | None = None) -> dict[str, Any]:
@@ -118,12 +118,12 @@ def with_new_keys(listed: Mapping[str, Any], folder: Path, people: Collection[st
     from contextos.trust.seal import listed_key
     from contextos.workspace import write_seed
 
-    def named(one: Mapping[str, Any]) -> dict[str, Any]:
-        if people is not None and one["approver_id"] not in people:
-            return dict(one)
-        return {**one, "keys": [listed_key(write_seed(folder / f"{one['approver_id']}.key"))]}
+    def with_key(person: Mapping[str, Any]) -> dict[str, Any]:
+        if people is not None and person["approver_id"] not in people:
+            return dict(person)
+        return {**person, "keys": [listed_key(write_seed(folder / f"{person['approver_id']}.key"))]}
 
-    return {**listed, "approvers": [named(one) for one in listed["approvers"]]}
+    return {**listed, "approvers": [with_key(person) for person in listed["approvers"]]}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -132,5 +132,5 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + os.linesep, encoding="utf-8")
 
 
-def _refused(path: Path, why: str, remedy: str) -> InvalidInput:
-    return InvalidInput(Problem("", "not_a_directory", f"`{path}`: {why}", remedy))
+def _refusal(path: Path, reason: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("", "not_a_directory", f"`{path}`: {reason}", remedy))

@@ -86,27 +86,27 @@ def make_workspace(path: Path, payments: str = PAYMENTS_MODULE[0], *, witness: s
     from contextos.workspace import make_keys
 
     source = example_folder(EXAMPLE)
-    with new_workspace(path) as made:
+    with new_workspace(path) as folder:
         for name in COPIED_FILES:
-            shutil.copyfile(source / name, made / name)
+            shutil.copyfile(source / name, folder / name)
         shutil.copytree(
-            example_folder(EXAMPLE_AGENT), made / EXAMPLE_AGENT, ignore=shutil.ignore_patterns("__pycache__")
+            example_folder(EXAMPLE_AGENT), folder / EXAMPLE_AGENT, ignore=shutil.ignore_patterns("__pycache__")
         )
-        keys = make_keys(made / KEYS_FOLDER)
+        keys = make_keys(folder / KEYS_FOLDER)
         pack = loads((source / "pack.json").read_bytes())
         tenant_id: str = pack["pack_meta"]["tenant"]
         directory = loads((source / DIRECTORY_FILE).read_bytes())
-        listed = with_new_keys(directory[tenant_id], made / KEYS_FOLDER, (APPROVER, EXAMPLE_OPERATOR_ID))
-        write_json(made / DIRECTORY_FILE, {**directory, tenant_id: listed})
-        write_json(made / "packs" / "support.json", _sealed(PACK_TYPE, pack, keys))
+        tenant_part = with_new_keys(directory[tenant_id], folder / KEYS_FOLDER, (APPROVER, EXAMPLE_OPERATOR_ID))
+        write_json(folder / DIRECTORY_FILE, {**directory, tenant_id: tenant_part})
+        write_json(folder / "packs" / "support.json", _seal(PACK_TYPE, pack, keys))
         catalog = {**DECISION_CATALOG, "tenant": tenant_id, "decision_specs": pack["decision_layer"]["decision_specs"]}
-        write_json(made / "packs" / "decisions.json", _sealed(SPECS_TYPE, catalog, keys))
-        write_json(made / "policies" / "house.json", _sealed(POLICY_TYPE, {**HOUSE_POLICY, "tenant": tenant_id}, keys))
-        entry = _payments_entry(made / "shop.py", payments)
-        settings = _settings(entry, digest((made / "shop.py").read_bytes()))
-        named = f"witness = {json.dumps(witness)}\n" if witness else ""
-        (made / "contextos.toml").write_text(named + settings, encoding="utf-8")
-        requests = _requests(made, loads((source / "request.json").read_bytes()))
+        write_json(folder / "packs" / "decisions.json", _seal(SPECS_TYPE, catalog, keys))
+        write_json(folder / "policies" / "house.json", _seal(POLICY_TYPE, {**HOUSE_POLICY, "tenant": tenant_id}, keys))
+        entry = _payments_entry(folder / "shop.py", payments)
+        settings = _settings(entry, digest((folder / "shop.py").read_bytes()))
+        witness_line = f"witness = {json.dumps(witness)}\n" if witness else ""
+        (folder / "contextos.toml").write_text(witness_line + settings, encoding="utf-8")
+        requests = _requests(folder, loads((source / "request.json").read_bytes()))
     return Workspace(path, tenant_id, requests)
 
 
@@ -128,7 +128,7 @@ async def seed_graph(app: App, workspace: Workspace) -> None:
     await write_facts(app.deployment, workspace.tenant_id, facts["nodes"], facts["edges"], by=by)
 
 
-def _sealed(payload_type: str, artifact: dict[str, Any], keys: Any) -> dict[str, Any]:
+def _seal(payload_type: str, artifact: dict[str, Any], keys: Any) -> dict[str, Any]:
     from contextos.contracts.encoding.jcs import canonical
     from contextos.trust.seal import seal
 
@@ -152,13 +152,13 @@ def _settings(entry: str, digest: str) -> str:
 
 
 def _requests(path: Path, template: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    made = {}
+    requests = {}
     for name, (request_id, order_id, amount) in EXAMPLE_REQUESTS.items():
-        asked = {
+        request_input = {
             **template["input"],
             "message": f"Refund order {order_id} for INR {amount}.",
             "context": {**template["input"]["context"], "order_id": order_id, "refund_amount": amount},
         }
-        made[name] = {**template, "request_id": request_id, "input": asked, "mode": "batch"}
-        write_json(path / "requests" / f"{name}.json", made[name])
-    return made
+        requests[name] = {**template, "request_id": request_id, "input": request_input, "mode": "batch"}
+        write_json(path / "requests" / f"{name}.json", requests[name])
+    return requests

@@ -13,7 +13,7 @@ import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceOption, read_file, with_authors_context
 from contextos.cli.governance.declarations import workspace_definitions
-from contextos.cli.terminal import USAGE, print_note, print_result
+from contextos.cli.terminal import USAGE, print_note, print_result, problem_document
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity, InvalidInput, InvalidSettings, Problem
 from contextos.files import why_unwritten
@@ -42,32 +42,23 @@ def lint_command(
     from contextos.contracts.encoding.yaml_text import in_lines
     from contextos.packs.checking import artifact_problems, read_unsigned
 
-    read: list[tuple[Path, Any, Callable[[Iterable[Problem]], Iterable[Problem]]]] = []
-    found: list[tuple[Path, Problem]] = []
+    artifacts: list[tuple[Path, Any, Callable[[Iterable[Problem]], Iterable[Problem]]]] = []
+    problems: list[tuple[Path, Problem]] = []
     for path in files:
         try:
             raw = read_file(path)
             artifact, expansion = read_unsigned(raw, lambda: workspace_definitions(workspace).values())
-            read.append((path, artifact, expansion.placed if expansion else partial(in_lines, raw=raw)))
+            artifacts.append((path, artifact, expansion.placed if expansion else partial(in_lines, raw=raw)))
         except InvalidSettings:
             raise
         except InvalidInput as error:
-            found += [(path, problem) for problem in error.problems]
-    known = _workspace_facts(workspace, [pack for _, pack, _ in read]) if adapters and read else None
-    for path, pack, placed in read:
-        beside = [other for at, other, _ in read if at is not path]
-        found += [(path, problem) for problem in placed(artifact_problems(pack, beside, known))]
-    documents = [
-        {
-            "file": str(path),
-            "pointer": one.pointer,
-            "code": one.code,
-            "detail": displayed(one.detail),
-            "remedy": displayed(one.remedy),
-        }
-        for path, one in found
-    ]
-    lines = [f"{path}: {one.code} {displayed(str(one))}" for path, one in found]
+            problems += [(path, problem) for problem in error.problems]
+    facts = _workspace_facts(workspace, [pack for _, pack, _ in artifacts]) if adapters and artifacts else None
+    for path, pack, placed in artifacts:
+        others = [other for other_path, other, _ in artifacts if other_path is not path]
+        problems += [(path, problem) for problem in placed(artifact_problems(pack, others, facts))]
+    documents = [{"file": str(path), **problem_document(problem)} for path, problem in problems]
+    lines = [f"{path}: {problem.code} {displayed(str(problem))}" for path, problem in problems]
     if not adapters and not as_json:
         print_note("not checked: tools, roles and people of a workspace; --adapters checks against those too")
     print_result(
@@ -75,7 +66,7 @@ def lint_command(
         lines or [f"{path}: fine" for path in files],
         as_json=as_json,
     )
-    return USAGE if found else 0
+    return USAGE if problems else 0
 
 
 def schemas_command(
@@ -90,20 +81,20 @@ def schemas_command(
     """List, write or check the published JSON Schemas."""
     from contextos.contracts.schemas import file_name, published, schema_text
 
-    made = {file_name(name): schema_text(schema) for name, schema in published().items()}
+    schemas = {file_name(name): schema_text(schema) for name, schema in published().items()}
     folder = out or Path("schemas")
     if check:
-        drifted = _drift(folder, made)
+        drifted = _drift(folder, schemas)
         if drifted:
-            more = f" and {len(drifted) - SHOWN_DRIFT} more" if len(drifted) > SHOWN_DRIFT else ""
-            listed = ", ".join(f"`{name}`" for name in drifted[:SHOWN_DRIFT])
+            suffix = f" and {len(drifted) - SHOWN_DRIFT} more" if len(drifted) > SHOWN_DRIFT else ""
+            names = ", ".join(f"`{name}`" for name in drifted[:SHOWN_DRIFT])
             raise Integrity(
-                f"{listed}{more} in `{folder}` differs from the contracts; run `contextos schemas --out {folder}`"
+                f"{names}{suffix} in `{folder}` differs from the contracts; run `contextos schemas --out {folder}`"
             )
     elif out is not None:
-        _write_all(out, made)
+        _write_all(out, schemas)
     print_result(
-        {"schemas": sorted(made), "folder": str(folder) if check or out else None}, sorted(made), as_json=as_json
+        {"schemas": sorted(schemas), "folder": str(folder) if check or out else None}, sorted(schemas), as_json=as_json
     )
     return 0
 
@@ -112,28 +103,29 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
     from contextos.control.artifacts import tenant_of
     from contextos.packs.checking import known_here
 
-    tenants = {tenant for one in artifacts if (tenant := tenant_of(one)) is not None}
+    tenants = {tenant for artifact in artifacts if (tenant := tenant_of(artifact)) is not None}
 
     async def operation(context: CommandContext) -> KnownHere:
-        known = await known_here(context.deployment, *sorted(tenants or context.app.tenants()))
-        return replace(known, tenants=context.app.listed_tenants() or ())
+        facts = await known_here(context.deployment, *sorted(tenants or context.app.tenants()))
+        return replace(facts, tenants=context.app.listed_tenants() or ())
 
     return with_authors_context(workspace, None, operation)
 
 
-def _drift(folder: Path, made: dict[str, str]) -> list[str]:
+def _drift(folder: Path, schemas: dict[str, str]) -> list[str]:
     """Return the names of schema files that are missing, that differ, or that no contract makes any more."""
     if not os.path.isdir(folder):
         raise InvalidInput(Problem("", "no_directory", f"`{folder}` is not a directory", "name it with --out"))
-    there = {path.name for path in folder.glob("*.schema.json")}
-    differ = {name for name, text in made.items() if name not in there or read_file(folder / name) != text.encode()}
-    return sorted(differ | (there - made.keys()))
+    present = {path.name for path in folder.glob("*.schema.json")}
+    contents = {name: read_file(folder / name) for name in present & schemas.keys()}
+    differ = {name for name, text in schemas.items() if contents.get(name) != text.encode()}
+    return sorted(differ | (present - schemas.keys()))
 
 
-def _write_all(folder: Path, made: dict[str, str]) -> None:
+def _write_all(folder: Path, schemas: dict[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in made.items():
+        for name, text in schemas.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         detail = f"`{folder}` cannot be written: {why_unwritten(error)}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.acting import ActKeyOption, ByOption, ReasonOption, named_actor
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
@@ -19,6 +20,7 @@ from contextos.cli.command_context import (
     WorkspaceOption,
     about,
     read_file,
+    usage_error,
     with_context,
     with_read_context,
 )
@@ -71,26 +73,28 @@ def replay_command(
         from contextos.audit.exported import replay_export
 
         export, persons = exported(Path(run), trusted_key or [], person or [], workspace, tenant)
-        replayed = asyncio.run(replay_export(export))
-        proved, said = proof_document(export, persons), proof_lines(export, persons)
+        replays = asyncio.run(replay_export(export))
+        proof, proof_text = proof_document(export, persons), proof_lines(export, persons)
     elif trusted_key or person:
         option = "--trusted-key" if trusted_key else "--person"
-        raise InvalidInput(Problem("", "usage", f"there is no export `{run[:200]}`", f"{option} is for a file"))
+        raise usage_error(f"there is no export `{run[:200]}`", f"{option} is for a file")
     else:
-        replayed, proved, said = with_read_context(workspace, tenant, partial(_replayed, run)), {}, []
+        replays, proof, proof_text = with_read_context(workspace, tenant, partial(_replay_run, run)), {}, []
     documents = [
         {
-            "run_id": one.run_id,
+            "run_id": replay.run_id,
             "equal": True,
-            "status": one.status,
-            "record_hash": one.record_hash,
-            "compared": one.compared,
-            "erased": list(one.missing),
+            "status": replay.status,
+            "record_hash": replay.record_hash,
+            "compared": replay.compared,
+            "erased": list(replay.missing),
         }
-        for one in replayed
+        for replay in replays
     ]
-    lines = [f"{one.run_id} equal: {one.compared} entries, {one.status}, {one.record_hash}" for one in replayed]
-    print_result({"replayed": documents} | proved, [*lines, *said], as_json=as_json)
+    lines = [
+        f"{result.run_id} equal: {result.compared} entries, {result.status}, {result.record_hash}" for result in replays
+    ]
+    print_result({"replayed": documents} | proof, [*lines, *proof_text], as_json=as_json)
     return 0
 
 
@@ -117,20 +121,20 @@ def export_command(
         from contextos.audit.exported import public_keys
 
         run_ids = [await context.run_id(run) for run in dict.fromkeys(runs)]
-        exported = await signed_exports(context.deployment, context.tenant_id, run_ids)
+        exports = await signed_exports(context.deployment, context.tenant_id, run_ids)
         with NewFiles() as new:
-            files = [(_numbered(out, number), one) for number, one in enumerate(exported, start=1)]
-            for path, one in files:
-                _write(new, path, one.raw)
-            await record_export(context.deployment, context.tenant_id, exported, by=actor)
+            files = [(_file_name(out, number), export) for number, export in enumerate(exports, start=1)]
+            for path, export in files:
+                _write(new, path, export.raw)
+            await record_export(context.deployment, context.tenant_id, exports, by=actor)
             new.publish()
         return files, public_keys(context.app.keys)
 
     if os.path.lexists(out):
-        raise _exists(out)
+        raise _already_exists(out)
     files, public = with_context(workspace, tenant, operation)
-    documents = [{"file": str(path), "runs": list(one.runs), "bytes": len(one.raw)} for path, one in files]
-    lines = [f"{path}: {len(one.runs)} runs, {len(one.raw)} bytes" for path, one in files]
+    documents = [{"file": str(path), "runs": list(export.runs), "bytes": len(export.raw)} for path, export in files]
+    lines = [f"{path}: {len(export.runs)} runs, {len(export.raw)} bytes" for path, export in files]
     trusted = "".join(f" --trusted-key {purpose}={key}" for purpose, keys in public.items() for key in keys)
     for path, _ in files:
         lines += [f"next: contextos {command} {path}{trusted}" for command in ("verify", "replay")]
@@ -145,7 +149,7 @@ def erase_command(
     ],
     by: ByOption,
     key: ActKeyOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
+    reason: ReasonOption = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -168,12 +172,12 @@ def erase_command(
     return 0
 
 
-def _numbered(path: Path, number: int) -> Path:
+def _file_name(path: Path, number: int) -> Path:
     """Return the name of the `number`-th file of an export: `runs.jsonl`, `runs-2.jsonl`, ..."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-async def _replayed(run: str, context: CommandContext) -> Any:
+async def _replay_run(run: str, context: CommandContext) -> Any:
     from contextos.audit.replay import replay
 
     return [await replay(context.deployment, context.tenant_id, await context.run_id(run))]
@@ -182,8 +186,8 @@ async def _replayed(run: str, context: CommandContext) -> Any:
 def exported(
     file: Path, trusted: list[str], person: list[str], workspace: Path | None, tenant: str
 ) -> tuple[Export, Persons]:
-    """Return the export in `file`, verified with the public keys in `trusted` or those of the workspace, and the keys
-    of people in `person`. Raises as `read_export`, and `InvalidInput` for another tenant or a person who signed
+    """Return the export in `file`, verified with the public keys in `trusted` or the keys of the workspace, and the
+    keys of people in `person`. Raises as `read_export`, and `InvalidInput` for another tenant or a person who signed
     nothing.
     """
     from contextos.audit.exported import read_export
@@ -198,7 +202,7 @@ def exported(
                 if broken.stream != "export":
                     raise
                 raise ChainBroken(displayed(file), broken.seq, broken.detail) from None
-            if stranger := next((one for one in persons if one not in export.signers), None):
+            if stranger := next((person_id for person_id in persons if person_id not in export.signers), None):
                 # A key that checks no signature is a mistake of the caller, and the output would not show it.
                 detail = f"nobody with the id `{displayed(stranger[:80])}` signs in this export"
                 raise InvalidInput(Problem("", "no_such_person", detail, f"name one of {', '.join(export.signers)}"))
@@ -211,20 +215,20 @@ def exported(
         return read(context.app.keys)
 
     if trusted:
-        return read(_ring(trusted)), persons
+        return read(_key_ring(trusted)), persons
     try:
         place = find_workspace(workspace)
-    except InvalidSettings as none:
+    except InvalidSettings as error:
         remedy = "give the exporter's public key with --trusted-key, or name its workspace with -w DIR"
-        raise InvalidSettings(*(Problem("", one.code, one.detail, remedy) for one in none.problems)) from None
+        raise InvalidSettings(*(replace(problem, pointer="", remedy=remedy) for problem in error.problems)) from None
     return with_read_context(place, None, operation), persons
 
 
 def proof_document(export: Export, persons: Persons) -> dict[str, Any]:
     """Return the parts of an export that no checked signature proves, and the sources of people's keys, as JSON."""
-    given = [one for one in export.signers if one in persons]
-    listed = [one for one in export.signers if one not in persons]
-    signers = {"keys_given": given, "keys_from_operator": listed}
+    with_given_key = [signer for signer in export.signers if signer in persons]
+    with_listed_key = [signer for signer in export.signers if signer not in persons]
+    signers = {"keys_given": with_given_key, "keys_from_operator": with_listed_key}
     return {"unproved": list(export.unproved), "unsigned": list(export.unsigned), "signers": signers}
 
 
@@ -235,15 +239,15 @@ def proof_lines(export: Export, persons: Persons) -> list[str]:
         names = ", ".join(export.unproved)
         lines.append(f"not checked: the signatures of the keys for {names}; what they prove rests on the export's key")
         lines.append(f"give these keys with --trusted-key, as in `--trusted-key {export.unproved[0]}=HEX`")
-    if listed := [displayed(one) for one in export.signers if one not in persons]:
-        lines.append(f"the operator states the keys of {', '.join(listed)}; give others with --person ID=HEX")
-    return lines + [f"no key of a person signed {displayed(one)}" for one in export.unsigned]
+    if signers := [displayed(signer) for signer in export.signers if signer not in persons]:
+        lines.append(f"the operator states the keys of {', '.join(signers)}; give others with --person ID=HEX")
+    return lines + [f"no key of a person signed {displayed(person_id)}" for person_id in export.unsigned]
 
 
-def _persons(given: list[str]) -> Persons:
+def _persons(texts: list[str]) -> Persons:
     persons: dict[str, set[str]] = {}
-    for one in given:
-        person, _, key = one.rpartition("=")
+    for text in texts:
+        person, _, key = text.rpartition("=")
         if not person or not re.fullmatch("[0-9a-fA-F]{64}", key):
             detail = "a key of a person is their id, `=` and 64 hex digits"
             raise InvalidInput(Problem("", "not_a_key", detail, "write it like `user_1=HEX`"))
@@ -251,24 +255,24 @@ def _persons(given: list[str]) -> Persons:
     return persons
 
 
-def _ring(trusted: list[str]) -> KeyRing:
+def _key_ring(trusted: list[str]) -> KeyRing:
     from contextos.audit.exported import PROVING
     from contextos.trust.seal import KeyRing
 
-    given: dict[str, list[bytes]] = {}
-    for one in trusted:
-        purpose, _, key = one.rpartition("=")
+    keys: dict[str, list[bytes]] = {}
+    for text in trusted:
+        purpose, _, key = text.rpartition("=")
         if (purpose or "export") not in ("export", *PROVING) or not re.fullmatch("[0-9a-fA-F]{64}", key):
             detail = "a trusted key is 64 hex digits, behind its purpose and `=` if it is not for exports"
             raise InvalidInput(Problem("", "not_a_key", detail, "take it from `contextos runs export`"))
-        given.setdefault(purpose or "export", []).append(bytes.fromhex(key))
-    if "export" not in given:
+        keys.setdefault(purpose or "export", []).append(bytes.fromhex(key))
+    if "export" not in keys:
         detail = "no key for exports is given, so nothing can be verified"
-        raise InvalidInput(Problem("", "usage", detail, "add it with `--trusted-key HEX`"))
-    return KeyRing({}, given)
+        raise usage_error(detail, "add it with `--trusted-key HEX`")
+    return KeyRing({}, keys)
 
 
-def _exists(path: Path) -> InvalidInput:
+def _already_exists(path: Path) -> InvalidInput:
     return InvalidInput(Problem("", "exists", f"`{path}` exists already", "name a new file"))
 
 
@@ -276,7 +280,7 @@ def _write(new: NewFiles, path: Path, raw: bytes) -> None:
     try:
         new.write(path, raw)
     except FileExistsError:
-        raise _exists(path) from None
+        raise _already_exists(path) from None
     except OSError as error:
         detail = f"`{path}` cannot be written: {why_unwritten(error)}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another file")) from None

@@ -39,12 +39,12 @@ def expand_command(
     as_json: JsonOption = False,
 ) -> int:
     """Print the whole pack of a short form, for the tools of the workspace."""
-    expansion = _expanded(file, read_file(file), workspace_definitions(workspace))
+    expansion = _expand(file, read_file(file), workspace_definitions(workspace))
     lines = [json.dumps(expansion.document, indent=2)]
     if origins:
         lines = [
-            f"{origin:<8} {displayed(at)} {json.dumps(resolve_pointer(expansion.document, at))}"
-            for at, origin in expansion.origins.items()
+            f"{origin:<8} {displayed(place)} {json.dumps(resolve_pointer(expansion.document, place))}"
+            for place, origin in expansion.origins.items()
         ]
     print_result({"pack": expansion.document, "origins": expansion.origins}, lines, as_json=as_json)
     return 0
@@ -70,12 +70,12 @@ def diff_command(
         raise InvalidInput(Problem("", "other_kind", detail, "name two packs, policies, catalogs or adapter files"))
     changes = pack_changes(old, new)
     documents, lines = [], []
-    for one in changes:
-        sides = {"before": one.before, "after": one.after}
-        there = {name: value for name, value in sides.items() if value is not MISSING}
-        documents.append({"at": one.at, **there})
-        mark = "~" if len(there) == 2 else "-" if "before" in there else "+"
-        lines.append(f"{mark} {displayed(one.at)}: {' -> '.join(json.dumps(value) for value in there.values())}")
+    for change in changes:
+        sides = {"before": change.before, "after": change.after}
+        present = {name: value for name, value in sides.items() if value is not MISSING}
+        documents.append({"at": change.at, **present})
+        mark = "~" if len(present) == 2 else "-" if "before" in present else "+"
+        lines.append(f"{mark} {displayed(change.at)}: {' -> '.join(json.dumps(value) for value in present.values())}")
     print_result({"changes": documents}, lines or ["the packs are equal"], as_json=as_json)
     return DIFFERENT if changes else 0
 
@@ -91,7 +91,7 @@ def workspace_definitions(workspace: Path | None) -> Mapping[str, AdapterDefinit
     return with_authors_context(workspace, None, operation)
 
 
-def _expanded(path: Path, raw: bytes, definitions: Mapping[str, AdapterDefinition]) -> Expansion:
+def _expand(path: Path, raw: bytes, definitions: Mapping[str, AdapterDefinition]) -> Expansion:
     from contextos.packs.building import expand_file
 
     return expand_file(raw, str(path), definitions.values())
@@ -124,13 +124,13 @@ def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False)
     raw = read_file(path)
     with about(path), lines_in(raw):
         is_json = raw.lstrip()[:1] in (b"{", b"[")
-        of_models = None if is_json else yaml_of_models(raw)
-        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if is_json else of_models or read_document(raw)
-        given = value if isinstance(value, dict) else {}
-        if "name" not in given and (is_json or of_models or not given):
-            payload_type = payload_type_of(given)
-            if "payloadType" in given:
-                payload_type, value = str(given["payloadType"]), loads(decode_base64(given.get("payload")))
+        models_document = None if is_json else yaml_of_models(raw)
+        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if is_json else models_document or read_document(raw)
+        fields = value if isinstance(value, dict) else {}
+        if "name" not in fields and (is_json or models_document or not fields):
+            payload_type = payload_type_of(fields)
+            if "payloadType" in fields:
+                payload_type, value = str(fields["payloadType"]), loads(decode_base64(fields.get("payload")))
             if payload_type is None:
                 detail = "it is neither an artifact nor an adapter file"
                 remedy = (
@@ -146,4 +146,4 @@ def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False)
                 if to_sign or isinstance(error, InvalidEnvelope):
                     raise
             return payload_type, value
-    return PACK_TYPE, _expanded(path, raw, workspace_definitions(workspace)).document
+    return PACK_TYPE, _expand(path, raw, workspace_definitions(workspace)).document

@@ -79,7 +79,7 @@ def facts_list_command(
         )
 
     page = with_read_context(workspace, tenant, operation)
-    lines = [line for one in page.items for line in _lines(one)] or ["no such fact holds"]
+    lines = [line for fact in page.items for line in _fact_lines(fact)] or ["no such fact holds"]
     if page.cursor is not None:
         lines.append(f"more: --after {displayed(page.cursor)}")
     document = {"facts": [fact.to_json() for fact in page.items], "next_after": page.cursor}
@@ -104,9 +104,9 @@ def facts_set_command(
 
     The writer needs the role `knowledge_writer`, and signs.
     """
-    stated = (subject, predicate, _value(value))
-    how: Any = {"source": source, "integrity": integrity, "classification": classification}
-    return _written("set", stated, how | {"by": named_actor(by, key)}, workspace, tenant, as_json)
+    statement = (subject, predicate, _value(value))
+    origin: Any = {"source": source, "integrity": integrity, "classification": classification}
+    return _write_fact("set", statement, origin | {"by": named_actor(by, key)}, workspace, tenant, as_json)
 
 
 def facts_replace_command(
@@ -126,9 +126,9 @@ def facts_replace_command(
 
     An approval that rests on the old fact becomes void.
     """
-    stated = (subject, predicate, _value(value))
-    how: Any = {"source": source, "integrity": integrity, "classification": classification}
-    return _written("replace", stated, how | {"by": named_actor(by, key)}, workspace, tenant, as_json)
+    statement = (subject, predicate, _value(value))
+    origin: Any = {"source": source, "integrity": integrity, "classification": classification}
+    return _write_fact("replace", statement, origin | {"by": named_actor(by, key)}, workspace, tenant, as_json)
 
 
 def facts_retract_command(
@@ -148,8 +148,8 @@ def facts_retract_command(
         await context.app.facts.retract(context.tenant_id, subject, predicate, source=source, by=actor)
 
     with_context(workspace, tenant, operation)
-    said = f"{displayed(predicate)} of {displayed(subject)} holds no longer"
-    print_result({"subject": subject, "predicate": predicate, "retracted": True}, [said], as_json=as_json)
+    line = f"{displayed(predicate)} of {displayed(subject)} holds no longer"
+    print_result({"subject": subject, "predicate": predicate, "retracted": True}, [line], as_json=as_json)
     return 0
 
 
@@ -171,12 +171,12 @@ def facts_load_command(
 
     actor = named_actor(by, key)
     with about(file):
-        read = loads(read_file(file), max_bytes=MAX_FILE_BYTES)
-        if not isinstance(read, dict) or set(read) != {"nodes", "edges"} or not all(map(_has_objects, read.values())):
+        body = loads(read_file(file), max_bytes=MAX_FILE_BYTES)
+        if not isinstance(body, dict) or set(body) != {"nodes", "edges"} or not all(map(_has_objects, body.values())):
             detail = "it is not an object with a list of objects as `nodes` and one as `edges`"
             raise InvalidInput(Problem("", "no_graph", detail, "write both, and nothing else"))
-    nodes: Any = read["nodes"]
-    edges: Any = read["edges"]
+    nodes: Any = body["nodes"]
+    edges: Any = body["edges"]
 
     async def operation(context: CommandContext) -> int:
         with about(file):
@@ -188,13 +188,13 @@ def facts_load_command(
 
 
 def _has_objects(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
-def _written(
+def _write_fact(
     act: Literal["set", "replace"],
-    stated: tuple[str, str, Any],
-    how: Mapping[str, Any],
+    statement: tuple[str, str, Any],
+    origin: Mapping[str, Any],
     workspace: Path | None,
     tenant: str,
     as_json: bool,
@@ -203,10 +203,10 @@ def _written(
 
     async def operation(context: CommandContext) -> KnownFact:
         facts = context.app.facts
-        return await (facts.set if act == "set" else facts.replace)(context.tenant_id, *stated, **how)
+        return await (facts.set if act == "set" else facts.replace)(context.tenant_id, *statement, **origin)
 
     fact = with_context(workspace, tenant, operation)
-    print_result(fact.to_json(), _lines(fact), as_json=as_json)
+    print_result(fact.to_json(), _fact_lines(fact), as_json=as_json)
     return 0
 
 
@@ -221,7 +221,7 @@ def _value(text: str) -> Any:
         raise InvalidInput(Problem("/value", "no_json", detail, remedy)) from None
 
 
-def _lines(fact: KnownFact) -> list[str]:
-    said = f"{displayed(fact.subject)} {displayed(fact.predicate)} {displayed_json(fact.value, None)}"
-    about_it = f"{fact.integrity}, {fact.classification}, {displayed(fact.source)}, since {fact.snapshot}"
-    return [*folded("", said), *folded("  ", about_it)]
+def _fact_lines(fact: KnownFact) -> list[str]:
+    statement = f"{displayed(fact.subject)} {displayed(fact.predicate)} {displayed_json(fact.value, None)}"
+    origin = f"{fact.integrity}, {fact.classification}, {displayed(fact.source)}, since {fact.snapshot}"
+    return [*folded("", statement), *folded("  ", origin)]

@@ -12,12 +12,12 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
+    usage_error,
     with_context,
     with_read_context,
 )
 from contextos.cli.terminal import REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
-from contextos.errors import InvalidInput, Problem
 
 
 def memory_list_command(
@@ -36,15 +36,14 @@ def memory_list_command(
 
     waiting = with_read_context(workspace, tenant, operation)
     lines = []
-    for one in waiting:
-        fact = one.candidate
-        lines.append(
-            f"{one.proposal_id}  {displayed(fact.entity_ceid)} {displayed(fact.predicate)} {displayed_json(fact.value)}"
-        )
-        checks = f"consent {one.consent_check}, {one.contradiction_check.verdict}"
-        lines.append(f"{'':<20}  from {one.run_id}, {one.tier_target}, {checks}")
+    for proposal in waiting:
+        fact = proposal.candidate
+        text = f"{displayed(fact.entity_ceid)} {displayed(fact.predicate)} {displayed_json(fact.value)}"
+        lines.append(f"{proposal.proposal_id}  {text}")
+        checks = f"consent {proposal.consent_check}, {proposal.contradiction_check.verdict}"
+        lines.append(f"{'':<20}  from {proposal.run_id}, {proposal.tier_target}, {checks}")
     body = {
-        "proposals": [one.to_json() for one in waiting],
+        "proposals": [proposal.to_json() for proposal in waiting],
         "next_after": waiting[-1].proposal_id if len(waiting) == limit else None,
     }
     print_result(body, lines or ["nothing waits for a review"], as_json=as_json)
@@ -71,7 +70,7 @@ def memory_review_command(
     The reviewer is neither the requester of the run, nor its agent or the agent's owner.
     """
     if promote == reject:
-        raise InvalidInput(Problem("", "usage", "review needs --promote or --reject", "pass exactly one of the two"))
+        raise usage_error("review needs --promote or --reject", "pass exactly one of the two")
     verdict: Literal["promote", "reject"] = "promote" if promote else "reject"
 
     actor = named_actor(by, key)
@@ -90,9 +89,11 @@ def memory_review_command(
             supersede=supersede,
         )
 
-    done = with_context(workspace, tenant, operation)
-    if isinstance(done, dict):
-        print_result(done, [f"{proposal} {'promoted' if promote else 'rejected'} by {displayed(by)}"], as_json=as_json)
+    outcome = with_context(workspace, tenant, operation)
+    if isinstance(outcome, dict):
+        line = f"{proposal} {'promoted' if promote else 'rejected'} by {displayed(by)}"
+        print_result(outcome, [line], as_json=as_json)
         return 0
-    print_result({"refused": done.to_json()}, [f"refused: {done.reason}: {displayed(done.detail)}"], as_json=as_json)
+    line = f"refused: {outcome.reason}: {displayed(outcome.detail)}"
+    print_result({"refused": outcome.to_json()}, [line], as_json=as_json)
     return REFUSED

@@ -31,6 +31,7 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
+    usage_error,
     with_authors_context,
     write_new_file,
     write_new_files,
@@ -91,11 +92,11 @@ def new_command(
     from contextos.packs.reading import draft_pack
     from contextos.workspace.adapter_files import require_reach
 
-    stated = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
-    given = [option for option, value in {**stated, "--local": local, "--internal": internal}.items() if value]
-    if given and from_mcp is None:
-        detail = f"{given[0]} says something of an MCP server, and none is named"
-        raise InvalidInput(Problem("", "usage", detail, "add --from-mcp, or leave it out"))
+    options = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
+    used = [option for option, value in {**options, "--local": local, "--internal": internal}.items() if value]
+    if used and from_mcp is None:
+        detail = f"{used[0]} says something of an MCP server, and none is named"
+        raise usage_error(detail, "add --from-mcp, or leave it out")
     tenant_id, limits = _tenant_and_limits(workspace, tenant)
     body: dict[str, Any] = {"name": name, "version": "0.1.0", "tenant": tenant_id, "who": who}
     body |= {"approver": approver, **({"mode": "observe"} if observe else {})}
@@ -108,12 +109,12 @@ def new_command(
         return 0
     url, command = _url_or_command(from_mcp)
     require_reach(url, egress, local=local)
-    said = mcp_connection(command, env, url, token_env, internal=internal)
-    budget = {limit: min(most, getattr(limits, limit)) for limit, most in SESSION_BUDGET.items()}
-    return _draft_both(
+    connection = mcp_connection(command, env, url, token_env, internal=internal)
+    budget = {limit: min(maximum, getattr(limits, limit)) for limit, maximum in SESSION_BUDGET.items()}
+    return _draft_pack_and_adapter(
         body | {"budget": budget},
         find_workspace(workspace),
-        said,
+        connection,
         {"reads": read, "resources": resource, "egress": egress, "local": local},
         out,
         as_json=as_json,
@@ -122,18 +123,18 @@ def new_command(
 
 def _no_tools(root: Path) -> InvalidInput:
     """Return the error for a workspace without tools. Its remedy names an unpublished draft, or how to make tools."""
-    drafts = sorted(one.relative_to(root).as_posix() for one in root.glob("adapters/*.json"))
+    drafts = sorted(file.relative_to(root).as_posix() for file in root.glob("adapters/*.json"))
     remedy = "list functions under `[[adapters]]` in contextos.toml, or draft the tools of a server with `--from-mcp`"
     if drafts:
         remedy = f"review its draft, then `contextos adapters publish {displayed(drafts[0])}`, and run this again"
     return InvalidInput(Problem("", "no_tools", "the workspace has no tools yet, so nothing was written", remedy))
 
 
-def _draft_both(
+def _draft_pack_and_adapter(
     body: dict[str, Any],
     root: Path,
     connection: Mapping[str, Any],
-    stated: Mapping[str, Any],
+    choices: Mapping[str, Any],
     out: Path | None,
     *,
     as_json: bool,
@@ -156,7 +157,7 @@ def _draft_both(
         if file.exists():
             detail, remedy = f"`{displayed(file)}` exists", "name another pack, or remove the file"
             raise InvalidInput(Problem("", "exists", detail, remedy))
-    content, rows = asyncio.run(draft_mcp(root, adapter_id, connection, **stated))
+    content, rows = asyncio.run(draft_mcp(root, adapter_id, connection, **choices))
     definition = parse(AdapterDefinition, content["definition"])
     text = draft_pack(displayed(str(out or pack_file)), body, [definition])
     # Lint here, so that the draft that a person reviews can be published.
@@ -165,17 +166,17 @@ def _draft_both(
         file.parent.mkdir(parents=True, exist_ok=True)
     write_new_files({root / adapter_file: draft_text(content), place: text})
     files = [displayed(str(file)) for file in (adapter_file, out or pack_file)]
-    following = [f"contextos adapters publish {files[0]}", "contextos apply --by PUBLISHER --key FILE", SERVE]
+    next_steps = [f"contextos adapters publish {files[0]}", "contextos apply --by PUBLISHER --key FILE", SERVE]
     lines = draft_lines(content, rows)
-    if left := max(0, len(definition.capabilities) - MAX_TEMPLATE_STEPS):
-        lines.append(f"{left} tools are not in the pack, which can have {MAX_TEMPLATE_STEPS}; its file lists them")
+    if omitted := max(0, len(definition.capabilities) - MAX_TEMPLATE_STEPS):
+        lines.append(f"{omitted} tools are not in the pack, which can have {MAX_TEMPLATE_STEPS}; its file lists them")
     lines.append(f"{' and '.join(files)} are drafted, and nothing is active; review both, then:")
     if definition.egress:
         lines.append(
             f"  let `{displayed(body['tenant'])}` reach {', '.join(definition.egress)}: `[egress]` in contextos.toml"
         )
-    lines += [f"  {one}" for one in following]
-    document = {"file": files[1], "adapter": files[0], "tools": rows, "next": following}
+    lines += [f"  {command}" for command in next_steps]
+    document = {"file": files[1], "adapter": files[0], "tools": rows, "next": next_steps}
     print_result(document, lines, as_json=as_json)
     return 0
 
@@ -189,15 +190,15 @@ def _url_or_command(server: str) -> tuple[str, list[str]]:
     if scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", server):
         if scheme[1].lower() not in ("http", "https"):
             detail = f"`--from-mcp` is a URL of `{scheme[1]}`, and an MCP server has one of `https`"
-            raise InvalidInput(Problem("", "usage", detail, "name it with `https://`, or give a command"))
+            raise usage_error(detail, "name it with `https://`, or give a command")
         return server, []
     try:
         words = shlex.split(server)
     except ValueError as error:
         detail = f"the command is not one: {str(error).lower()}"
-        raise InvalidInput(Problem("", "usage", detail, "close the quotation marks")) from None
+        raise usage_error(detail, "close the quotation marks") from None
     if not words:
-        raise InvalidInput(Problem("", "usage", "`--from-mcp` is empty", "name the URL or the command of a server"))
+        raise usage_error("`--from-mcp` is empty", "name the URL or the command of a server")
     return "", words
 
 

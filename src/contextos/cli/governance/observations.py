@@ -16,6 +16,7 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
+    usage_error,
     with_read_context,
     write_new_file,
 )
@@ -61,34 +62,34 @@ def observations_command(
     """
     from contextos.deployment.queries.observations import counts_by_rule
 
-    recording, _ = _recording(runs, intent, limit, workspace, tenant)
+    recording, _ = _read_recording(runs, intent, limit, workspace, tenant)
     counts = counts_by_rule(recording.sessions)
     lines: list[str] = [Heading(f"{'calls':>5}  {'would':<5}  rule")]
-    for one in counts:
-        calls = ", ".join(displayed(f"{run}/{call}") for run, call in one.examples)
-        lines += [f"{one.count:>5}  {one.verdict:<5}  {displayed(one.rule)}", f"       {displayed(one.detail)}"]
-        lines.append(f"       {calls}{', …' if one.count > len(one.examples) else ''}")
-    free = sum(not call.findings for call in recording.calls)
+    for rule in counts:
+        calls = ", ".join(displayed(f"{run}/{call}") for run, call in rule.examples)
+        lines += [f"{rule.count:>5}  {rule.verdict:<5}  {displayed(rule.rule)}", f"       {displayed(rule.detail)}"]
+        lines.append(f"       {calls}{', …' if rule.count > len(rule.examples) else ''}")
+    unstopped = sum(not call.findings for call in recording.calls)
     lines.append(
-        f"{len(recording.calls)} calls of {len(recording.sessions)} sessions; nothing would have stopped {free}"
+        f"{len(recording.calls)} calls of {len(recording.sessions)} sessions; nothing would have stopped {unstopped}"
     )
     document = {
         "sessions": len(recording.sessions),
         "calls": len(recording.calls),
         "rules": [
             {
-                "rule": one.rule,
-                "verdict": one.verdict,
-                "detail": one.detail,
-                "count": one.count,
-                "calls": [list(call) for call in one.examples],
+                "rule": rule.rule,
+                "verdict": rule.verdict,
+                "detail": rule.detail,
+                "count": rule.count,
+                "calls": [list(call) for call in rule.examples],
             }
-            for one in counts
+            for rule in counts
         ],
         "faults": recording.faults,
         "older_runs": recording.older,
     }
-    print_result(document, [*lines, *_not_counted(recording)], as_json=as_json)
+    print_result(document, [*lines, *_left_out_lines(recording)], as_json=as_json)
     return exit_code_of_faults(recording.faults.values())
 
 
@@ -114,7 +115,7 @@ def mine_command(
     from contextos.packs.mining.draft import mined_yaml
     from contextos.packs.mining.miner import mine
 
-    recording, tenant_id = _recording(runs, intent, limit, workspace, tenant)
+    recording, tenant_id = _read_recording(runs, intent, limit, workspace, tenant)
     definitions = workspace_definitions(workspace)
     mined = mine(
         recording.sessions, definitions.values(), name=name, version=version, tenant_id=tenant_id, approver=approver
@@ -124,7 +125,7 @@ def mine_command(
     write_new_file(path, mined_yaml(mined))
     count = len(recording.calls) - sum(mined.left_out.values())
     lines = [f"{displayed(str(path))} is written, from {count} calls of {len(recording.sessions)} sessions"]
-    lines += [f"{number} calls are left out: {displayed(why)}" for why, number in sorted(mined.left_out.items())]
+    lines += [f"{number} calls are left out: {displayed(reason)}" for reason, number in sorted(mined.left_out.items())]
     lines += [f"NOT BOUNDED: {displayed(', '.join(names))} of {tool}" for tool, names in mined.unbounded.items()]
     document = {
         "file": str(path),
@@ -134,7 +135,7 @@ def mine_command(
         "faults": recording.faults,
         "older_runs": recording.older,
     }
-    print_result(document, [*lines, *_not_counted(recording)], as_json=as_json)
+    print_result(document, [*lines, *_left_out_lines(recording)], as_json=as_json)
     return exit_code_of_faults(recording.faults.values())
 
 
@@ -157,75 +158,73 @@ def test_command(
     from contextos.packs.mining.backtest import backtest
     from contextos.workspace.in_memory import in_memory
 
-    recording, _ = _recording(runs, intent, limit, workspace, tenant)
+    recording, _ = _read_recording(runs, intent, limit, workspace, tenant)
     document, definitions = whole_pack(file, workspace), workspace_definitions(workspace)
-    judged = asyncio.run(backtest(document, list(definitions.values()), recording.sessions, in_memory))
-    if not judged:
+    judged_calls = asyncio.run(backtest(document, list(definitions.values()), recording.sessions, in_memory))
+    if not judged_calls:
         detail = "no call is recorded that a tool answered"
         remedy = "name runs of sessions, or record some with a pack that observes"
         raise InvalidInput(Problem("", "nothing_recorded", detail, remedy))
-    counts = Counter(one.verdict for one in judged)
-    lines = [f"{counts[one]} {text}" for one, text in _TOLD.items()]
-    lines += _by_rule(judged)
+    counts = Counter(call.verdict for call in judged_calls)
+    lines = [f"{counts[verdict]} {text}" for verdict, text in _VERDICT_TEXTS.items()]
+    lines += _rule_lines(judged_calls)
     answer = {
         "allowed": counts["allowed"],
         "ask": counts["ask"],
         "deny": counts["deny"],
         "calls": [
             {
-                "run_id": one.call.run_id,
-                "call_id": one.call.call_id,
-                "tool": one.call.tool,
-                "verdict": one.verdict,
-                "rules": list(one.rules),
-                "detail": one.detail,
+                **{name: getattr(judged.call, name) for name in ("run_id", "call_id", "tool")},
+                "verdict": judged.verdict,
+                "rules": list(judged.rules),
+                "detail": judged.detail,
             }
-            for one in judged
-            if one.verdict != "allowed"
+            for judged in judged_calls
+            if judged.verdict != "allowed"
         ],
         "faults": recording.faults,
         "older_runs": recording.older,
     }
-    print_result(answer, [*lines, *_not_counted(recording)], as_json=as_json)
+    print_result(answer, [*lines, *_left_out_lines(recording)], as_json=as_json)
     return exit_code_of_faults(recording.faults.values()) or (DENIED if counts["deny"] else 0)
 
 
-_TOLD: Final[Mapping[BacktestVerdict, str]] = {"allowed": "allowed", "ask": "asked about", "deny": "denied"}
+_VERDICT_TEXTS: Final[Mapping[BacktestVerdict, str]] = {"allowed": "allowed", "ask": "asked about", "deny": "denied"}
 
 
-def _by_rule(judged: list[JudgedCall]) -> list[str]:
+def _rule_lines(judged_calls: list[JudgedCall]) -> list[str]:
     """Return two lines for each rule that asks or denies: its count, and one of its calls."""
-    found: dict[tuple[str, str], list[JudgedCall]] = {}
-    for one in judged:
-        for rule in one.rules:
-            found.setdefault((one.verdict, rule), []).append(one)
+    calls_by_rule: dict[tuple[str, str], list[JudgedCall]] = {}
+    for call in judged_calls:
+        for rule in call.rules:
+            calls_by_rule.setdefault((call.verdict, rule), []).append(call)
     lines = []
-    for (verdict, rule), calls in sorted(found.items(), key=lambda item: (item[0][0] != "deny", -len(item[1]))):
+    for (verdict, rule), calls in sorted(calls_by_rule.items(), key=lambda item: (item[0][0] != "deny", -len(item[1]))):
         first = calls[0]
         lines.append(f"{verdict:<5}  {len(calls):>5}  {displayed(rule)}")
         lines.append(f"       {displayed(f'{first.call.run_id}/{first.call.call_id}')}: {displayed(first.detail)}")
     return lines
 
 
-def _recording(
+def _read_recording(
     runs: list[str] | None, intents: list[str] | None, limit: int | None, workspace: Path | None, tenant: str
 ) -> tuple[Recording, str]:
     if runs and limit is not None:
         detail = "--limit is for the newest runs, and these are named"
-        raise InvalidInput(Problem("", "usage", detail, "leave one of the two out"))
+        raise usage_error(detail, "leave one of the two out")
 
     async def operation(context: CommandContext) -> tuple[Recording, str]:
         from contextos.deployment.queries.observations import read_sessions
         from contextos.deployment.queries.run_index import MAX_RUNS_READ
 
-        most, keys = limit or MAX_RUNS_READ, context.app.keys
-        found = await read_sessions(context.store, context.tenant_id, keys, runs or (), limit=most)
-        return found.of_intents(intents or ()), context.tenant_id
+        max_runs, keys = limit or MAX_RUNS_READ, context.app.keys
+        recording = await read_sessions(context.store, context.tenant_id, keys, runs or (), limit=max_runs)
+        return recording.of_intents(intents or ()), context.tenant_id
 
     return with_read_context(workspace, tenant, operation)
 
 
-def _not_counted(recording: Recording) -> list[str]:
+def _left_out_lines(recording: Recording) -> list[str]:
     """Return the lines that say which runs are not in a recording, and why."""
-    lines = [line for run, why in recording.faults.items() for line in (f"left out: {run}", *fault_lines(why))]
+    lines = [line for run, reason in recording.faults.items() for line in (f"left out: {run}", *fault_lines(reason))]
     return [*lines, "older runs were not read; read more with --limit"] if recording.older else lines

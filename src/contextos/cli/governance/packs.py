@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor, person_key
+from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, ReasonOption, named_actor, person_key
 from contextos.cli.command_context import (
     MAX_FILE_BYTES,
     CommandContext,
@@ -63,11 +63,11 @@ def apply_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> tuple[list[str], list[tuple[str, Problem]]]:
-        done = await context.app.initialise(context.tenant_id, by=actor, keep=keep, before=_note)
-        return done, await context.app.configuration.of_tenant(context.tenant_id)
+        steps = await context.app.initialise(context.tenant_id, by=actor, keep=keep, before=_note_effects)
+        return steps, await context.app.configuration.of_tenant(context.tenant_id)
 
     done, unmatched = with_unchecked_context(workspace, tenant, operation)
-    lines = [displayed(one) for one in done] or ["everything is done already"]
+    lines = [displayed(step) for step in done] or ["everything is done already"]
     document = {"done": done, "unmatched": unmatched_documents(unmatched)}
     print_result(document, [*lines, *unmatched_lines(unmatched)], as_json=as_json)
     return 0
@@ -176,13 +176,13 @@ def published_command(
             cursor = page.cursor
         return artifacts
 
-    found = with_read_context(workspace, tenant, operation)
-    documents = [artifact.to_json() for artifact in found]
+    published_artifacts = with_read_context(workspace, tenant, operation)
+    documents = [artifact.to_json() for artifact in published_artifacts]
     lines: list[str] = [Heading(f"{'kind':<16}  {'publisher':<16}  ref")]
-    for one in found:
-        state = "  withdrawn" if one.withdrawn else ""
-        lines.append(f"{one.kind:<16}  {displayed(one.publisher):<16}  {displayed(one.ref)}{state}")
-    print_result({"artifacts": documents}, lines if found else ["nothing is published"], as_json=as_json)
+    for artifact in published_artifacts:
+        state = "  withdrawn" if artifact.withdrawn else ""
+        lines.append(f"{artifact.kind:<16}  {displayed(artifact.publisher):<16}  {displayed(artifact.ref)}{state}")
+    print_result({"artifacts": documents}, lines if published_artifacts else ["nothing is published"], as_json=as_json)
     return 0
 
 
@@ -191,7 +191,7 @@ def packs_list_command(
 ) -> int:
     """List the tenant pins: which packs requests may use."""
 
-    _print(with_read_context(workspace, tenant, active_set), as_json)
+    _print_pins(with_read_context(workspace, tenant, active_set), as_json)
     return 0
 
 
@@ -213,13 +213,13 @@ def pin_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
-        pin = _pin(refs, intent, environment or context.deployment.config.environment)
+        pin = _build_pin(refs, intent, environment or context.deployment.config.environment)
         proposal = await context.app.configuration.propose_pin(
-            context.tenant_id, pin, expected=expect, by=actor, before=_note
+            context.tenant_id, pin, expected=expect, by=actor, before=_note_effects
         )
         await proposal.signed()
 
-    return _changed(operation, workspace, tenant, as_json)
+    return _change_pins(operation, workspace, tenant, as_json)
 
 
 def withdraw_command(
@@ -242,10 +242,10 @@ def withdraw_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
-        pin = _pin(refs, intent, environment or context.deployment.config.environment)
+        pin = _build_pin(refs, intent, environment or context.deployment.config.environment)
         await withdraw_pin(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
 
-    return _changed(operation, workspace, tenant, as_json)
+    return _change_pins(operation, workspace, tenant, as_json)
 
 
 def retire_command(
@@ -253,7 +253,7 @@ def retire_command(
     expect: ExpectOption,
     by: ByOption,
     key: ActKeyOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")] = "",
+    reason: ReasonOption = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -269,35 +269,35 @@ def retire_command(
     async def operation(context: CommandContext) -> None:
         await withdraw_artifact(context.deployment, context.tenant_id, ref, reason=reason, expected=expect, by=actor)
 
-    return _changed(operation, workspace, tenant, as_json)
+    return _change_pins(operation, workspace, tenant, as_json)
 
 
-def _note(found: list[tuple[str, Problem]]) -> None:
+def _note_effects(problems: list[tuple[str, Problem]]) -> None:
     """Print the effects of a publication as notes, before anything is published."""
-    for _, one in found:
-        print_note(f"note: {displayed(str(one))}")
+    for _, problem in problems:
+        print_note(f"note: {displayed(str(problem))}")
 
 
-def _pin(refs: list[str], intents: list[str], environment: str) -> PackPin:
+def _build_pin(refs: list[str], intents: list[str], environment: str) -> PackPin:
     from contextos.contracts.acts import PackPin
     from contextos.contracts.encoding.codec import parse
 
-    told = {"refs": sorted(set(refs)), "intents": sorted(set(intents)), "environment": environment}
-    return parse(PackPin, told)
+    fields = {"refs": sorted(set(refs)), "intents": sorted(set(intents)), "environment": environment}
+    return parse(PackPin, fields)
 
 
-def _changed(
+def _change_pins(
     act: Callable[[CommandContext], Awaitable[None]], workspace: Path | None, tenant: str, as_json: bool
 ) -> int:
     async def operation(context: CommandContext) -> InForce:
         await act(context)
         return await active_set(context)
 
-    _print(with_unchecked_context(workspace, tenant, operation), as_json)
+    _print_pins(with_unchecked_context(workspace, tenant, operation), as_json)
     return 0
 
 
-def _print(in_force: InForce, as_json: bool) -> None:
+def _print_pins(in_force: InForce, as_json: bool) -> None:
     active, unmatched = in_force
     lines: list[str] = [Heading(f"{'where':<9}  {'intents':<24}  refs")]
     lines += [

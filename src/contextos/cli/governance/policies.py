@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,7 +40,7 @@ def policies_list_command(
 ) -> int:
     """List the policies in force, and the version of the active set."""
 
-    _print(with_read_context(workspace, tenant, active_set), as_json)
+    _print_policies(with_read_context(workspace, tenant, active_set), as_json)
     return 0
 
 
@@ -57,7 +58,7 @@ def activate_command(
 
     It binds every decision from then on, also of runs that wait.
     """
-    return _changed(lambda before: (*before, (level, ref)), expect, by, key, workspace, tenant, as_json)
+    return _change_policies(lambda before: (*before, (level, ref)), expect, by, key, workspace, tenant, as_json)
 
 
 def deactivate_command(
@@ -71,15 +72,15 @@ def deactivate_command(
 ) -> int:
     """End a policy that is in force."""
 
-    def without(before: Policies) -> Policies:
-        if all(one != ref for _, one in before):
+    def remove(before: Policies) -> Policies:
+        if all(active_ref != ref for _, active_ref in before):
             raise NotFound(f"`{ref[:200]}` is not in force; list the policies with `contextos policies list`")
         return tuple(pair for pair in before if pair[1] != ref)
 
-    return _changed(without, expect, by, key, workspace, tenant, as_json)
+    return _change_policies(remove, expect, by, key, workspace, tenant, as_json)
 
 
-def _changed(
+def _change_policies(
     change: Callable[[Policies], Policies],
     expect: int,
     by: str,
@@ -98,7 +99,7 @@ def _changed(
         ).signed()
         return await active_set(context)
 
-    _print(with_unchecked_context(workspace, tenant, operation), as_json)
+    _print_policies(with_unchecked_context(workspace, tenant, operation), as_json)
     return 0
 
 
@@ -108,7 +109,7 @@ async def active_set(context: CommandContext) -> InForce:
     return active, await context.app.configuration.of_tenant(context.tenant_id)
 
 
-def _print(in_force: InForce, as_json: bool) -> None:
+def _print_policies(in_force: InForce, as_json: bool) -> None:
     active, unmatched = in_force
     lines = [f"{level:<9} {displayed(ref)}" for level, ref in active.policies] or ["no policy is in force"]
     lines += unmatched_lines(unmatched)
@@ -122,16 +123,13 @@ def _print(in_force: InForce, as_json: bool) -> None:
 
 def unmatched_lines(unmatched: Iterable[tuple[str, Problem]]) -> list[str]:
     """Return a line for each problem: the ref of the pack or policy, the place, the reason and the remedy."""
-    return [f"{_said(one)}: {displayed(ref)} {displayed(str(one))}" for ref, one in unmatched]
+    return [f"{_consequence(problem)}: {displayed(ref)} {displayed(str(problem))}" for ref, problem in unmatched]
 
 
-def _said(one: Problem) -> str:
-    return "can be passed by" if one.code in ("beside", "observes_beside") else "cannot match now"
+def _consequence(problem: Problem) -> str:
+    return "can be passed by" if problem.code in ("beside", "observes_beside") else "cannot match now"
 
 
 def unmatched_documents(unmatched: Iterable[tuple[str, Problem]]) -> list[dict[str, str]]:
     """Return the problems of `unmatched_lines` as JSON objects."""
-    return [
-        {"ref": ref, "pointer": one.pointer, "code": one.code, "detail": one.detail, "remedy": one.remedy}
-        for ref, one in unmatched
-    ]
+    return [{"ref": ref, **asdict(problem)} for ref, problem in unmatched]

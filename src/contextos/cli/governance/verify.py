@@ -20,6 +20,7 @@ from contextos.cli.command_context import (
     WorkspaceOption,
     about,
     read_file,
+    usage_error,
     with_read_context,
 )
 from contextos.cli.governance.audit import PersonOption, TrustedKeyOption, exported, proof_document, proof_lines
@@ -80,32 +81,32 @@ def verify_command(
 ) -> int:
     """Verify the chains and signatures of a tenant or an export.
 
-    The tenant's own streams are compared with the heads at the witness.
-    The output names it, or says that a cut cannot be excluded, and what was not read.
+    The tenant's own streams are compared with the heads at the witness. The output names the witness, or says that a
+    cut cannot be excluded. It also says which parts were not read.
     """
     part = Part(runs, tuple(since or ()), checkpoint)
     _refuse_misuse(file, trusted_key or [], person or [], witness, part)
     if file is not None:
         export, persons = exported(file, trusted_key or [], person or [], workspace, tenant)
-        found = _Found.of(_covered(export))
+        result = _Result.of(_export_rows(export))
         document = {"tenant": export.tenant, "acts": len(export.acts)} | proof_document(export, persons)
-        found.say(document, *proof_lines(export, persons))
+        result.say(document, *proof_lines(export, persons))
     else:
-        found = with_read_context(workspace, tenant, partial(_stored, witness, part), ask_witness=False)
+        result = with_read_context(workspace, tenant, partial(_verify_stored, witness, part), ask_witness=False)
     lines = [
-        f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}{_open(one)}"
-        for one in found.listed
+        f"{row['stream']:<20}  {row['entries']:>5} entries  {row['head'][:19]}{_erased_text(row)}{_state_text(row)}"
+        for row in result.listed
     ]
-    if found.streams > len(found.listed):
-        lines.append(f"... and {found.streams - len(found.listed)} more streams")
-    lines += [f"{found.streams} streams, {found.entries} entries: all verify", *found.said]
-    counted = {"verified": found.listed, "streams": found.streams, "entries": found.entries}
-    print_result(counted | found.document, lines, as_json=as_json)
+    if result.streams > len(result.listed):
+        lines.append(f"... and {result.streams - len(result.listed)} more streams")
+    lines += [f"{result.streams} streams, {result.entries} entries: all verify", *result.said]
+    totals = {"verified": result.listed, "streams": result.streams, "entries": result.entries}
+    print_result(totals | result.document, lines, as_json=as_json)
     return 0
 
 
 @dataclass(slots=True)
-class _Found:
+class _Result:
     """The result of a verification: the listed streams, the number of streams and of entries that were read, and
     further lines (`said`) and members (`document`) of the output.
     """
@@ -117,8 +118,8 @@ class _Found:
     document: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, streams: list[dict[str, Any]]) -> _Found:
-        return cls(streams[:MAX_LISTED], len(streams), sum(one["entries"] for one in streams))
+    def of(cls, streams: list[dict[str, Any]]) -> _Result:
+        return cls(streams[:MAX_LISTED], len(streams), sum(row["entries"] for row in streams))
 
     def say(self, document: Mapping[str, Any], *lines: str) -> None:
         """Add members to the JSON document, and lines to the readable output."""
@@ -126,11 +127,11 @@ class _Found:
         self.said += lines
 
     def add(self, stream: VerifiedStream) -> None:
-        """Count a stream. Those of the tenant itself are always listed, with `index` first."""
+        """Count a stream. The tenant's own streams are always listed, with `index` first."""
         self.streams += 1
         self.entries += stream.entries - stream.unread
-        own = _is_own(stream.stream)
-        if own or len(self.listed) < MAX_LISTED:
+        is_shared = _is_own(stream.stream)
+        if is_shared or len(self.listed) < MAX_LISTED:
             names = ("stream", "entries", "head", "erased", "ended")
             row = {name: getattr(stream, name) for name in names} | {"erased": list(stream.erased)}
             self.listed.insert(0 if stream.stream == "index" else len(self.listed), row)
@@ -141,12 +142,12 @@ def _compared_document(compared: Compared) -> dict[str, Any]:
         "witness": compared.witness,
         "witnessed": compared.lengths,
         "earlier_witnesses": compared.earlier,
-        "restored": [restored_document(one) for one in compared.past],
+        "restored": [restored_document(restoration) for restoration in compared.past],
     }
 
 
 def _compared_lines(compared: Compared) -> Iterator[str]:
-    """Yield the lines on whether `index` or `control` can have been cut, and what restores left of them."""
+    """Yield the lines on whether `index` or `control` can have been cut, and on the entries that restores removed."""
     unproved = "truncation of index and control cannot be excluded"
     if compared.lengths:
         yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(compared.lengths.items()))
@@ -160,42 +161,42 @@ def _compared_lines(compared: Compared) -> Iterator[str]:
     yield from map(restored_line, compared.past)
 
 
-async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
+async def _verify_stored(witness: str, part: Part, context: CommandContext) -> _Result:
     """Verify the tenant's streams. Return them, their comparison with the witness, and the parts not read."""
     from contextos.audit.checkpoint import joined, read_checkpoint
     from contextos.audit.verify import Verification
     from contextos.workspace.verification import verify_stored
 
-    tenant_id, keys, numbers = context.tenant_id, context.app.keys, _numbers(part.runs)
-    kept = []
+    tenant_id, keys, numbers = context.tenant_id, context.app.keys, _run_numbers(part.runs)
+    checkpoints = []
     for path in part.since:
         with about(path):
-            kept.append(read_checkpoint(read_file(path), tenant_id, keys))
-    since = joined(kept)
+            checkpoints.append(read_checkpoint(read_file(path), tenant_id, keys))
+    since = joined(checkpoints)
     verification = Verification(context.store, tenant_id, keys, numbers=numbers, since=since)
     file = _CheckpointFile(part.checkpoint, verification, context)
-    found = _Found()
+    result = _Result()
 
-    def each(stream: VerifiedStream) -> None:
-        found.add(stream)
+    def count(stream: VerifiedStream) -> None:
+        result.add(stream)
         file.write_sometimes()
 
     compared = await verify_stored(
-        context.app, tenant_id, verification, each, whole=not numbers.last, since=since, witness=witness
+        context.app, tenant_id, verification, count, whole=not numbers.last, since=since, witness=witness
     )
     if compared is None:
-        found.say(
+        result.say(
             {"range": numbers._asdict()}, f"not verified: {BELONGS_TO_NO_RUN}; the range without an end does that"
         )
     else:
-        found.say(_compared_document(compared), *_compared_lines(compared))
+        result.say(_compared_document(compared), *_compared_lines(compared))
     if since:
-        found.say({"not_read": _not_read(since, verification)}, *_not_read_lines(since, verification))
+        result.say({"not_read": _not_read(since, verification)}, *_not_read_lines(since, verification))
     if part.checkpoint:
         checkpoint = file.write()
         line = f"checkpoint: up to line {checkpoint.last} of the index, with {len(checkpoint.open)} open runs"
-        found.say({"checkpoint": {"lines": checkpoint.last, "open_runs": len(checkpoint.open)}}, line)
-    return found
+        result.say({"checkpoint": {"lines": checkpoint.last, "open_runs": len(checkpoint.open)}}, line)
+    return result
 
 
 class _CheckpointFile:
@@ -258,11 +259,11 @@ def _not_read_lines(since: Checkpoint, verification: Verification) -> Iterator[s
     yield f"they were verified between {utc(since.begun_at_us)} and {utc(since.at_us)}"
 
 
-def _numbers(runs: str) -> RunNumbers:
+def _run_numbers(runs: str) -> RunNumbers:
     from contextos.audit.verify import RunNumbers
 
-    found = _NUMBERS.fullmatch(runs or ":")
-    first, last = (int(found[1] or 1), int(found[2]) if found[2] else None) if found else (1, 0)
+    match = _NUMBERS.fullmatch(runs or ":")
+    first, last = (int(match[1] or 1), int(match[2]) if match[2] else None) if match else (1, 0)
     if last is not None and last < first:
         problem = Problem("", "usage", f"`{runs[:64]}` is not a range of runs", "write it like `1:1000`, or `1001:`")
         raise InvalidInput(problem)
@@ -277,24 +278,24 @@ def _refuse_misuse(
     from contextos.workspace.settings.reading import check_value
 
     if file is None and trusted_key:
-        raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
+        raise usage_error("--trusted-key is for an export", "name the export's file")
     if file is None and person:
-        raise InvalidInput(Problem("", "usage", "--person is for an export", "name the export's file"))
+        raise usage_error("--person is for an export", "name the export's file")
     if file is not None and witness:
-        raise InvalidInput(Problem("", "usage", "--witness is for a tenant", "leave out the export's file"))
+        raise usage_error("--witness is for a tenant", "leave out the export's file")
     if file is not None and part != Part():
         detail = "--runs, --since and --checkpoint are for a tenant"
-        raise InvalidInput(Problem("", "usage", detail, "leave out the export's file"))
-    if witness and _numbers(part.runs).last:
+        raise usage_error(detail, "leave out the export's file")
+    if witness and _run_numbers(part.runs).last:
         detail = "a range with an end is not compared with a witness"
-        raise InvalidInput(Problem("", "usage", detail, "leave out --witness, or the end of the range"))
+        raise usage_error(detail, "leave out --witness, or the end of the range")
     if witness and "://" not in witness and not os.path.isfile(witness):
         raise InvalidInput(Problem("", "unreadable", f"there is no witness `{witness}`", "check the path"))
     if witness:
         check_value(WitnessPlace, witness, "/witness")
 
 
-def _covered(export: Export) -> list[dict[str, Any]]:
+def _export_rows(export: Export) -> list[dict[str, Any]]:
     from contextos.cli.runs.escalations import decision_document
 
     return [
@@ -302,7 +303,7 @@ def _covered(export: Export) -> list[dict[str, Any]]:
             "stream": name,
             "entries": len(entries),
             "head": entries[-1].hash,
-            "erased": [one.seq for one in entries if one.body is None],
+            "erased": [entry.seq for entry in entries if entry.body is None],
             "ended": entries[-1].kind == "run.ended",
             "decision": decision_document(export.decisions[name]),
         }
@@ -317,24 +318,25 @@ def _is_own(stream: str) -> bool:
     return stream in SHARED_STREAMS
 
 
-def _open(stream: dict[str, Any]) -> str:
-    own = _is_own(stream["stream"])
-    said = [] if own or stream["ended"] else ["has not ended"]
-    said += [stream["decision"]["status"] or "erased"] if "decision" in stream else []
-    return f"  {', '.join(said)}" if said else ""
+def _state_text(stream: dict[str, Any]) -> str:
+    is_shared = _is_own(stream["stream"])
+    states = [] if is_shared or stream["ended"] else ["has not ended"]
+    states += [stream["decision"]["status"] or "erased"] if "decision" in stream else []
+    return f"  {', '.join(states)}" if states else ""
 
 
-def _erased(stream: dict[str, Any]) -> str:
+def _erased_text(stream: dict[str, Any]) -> str:
     return f"  erased: {', '.join(map(str, stream['erased']))}" if stream["erased"] else ""
 
 
-def restored_line(one: Restoration) -> str:
-    """Return one line of text on what a restore from a backup left of a journal stream."""
+def restored_line(restoration: Restoration) -> str:
+    """Return one line of text: the entries of a journal stream that a restore from a backup removed."""
     from contextos.audit.checkpoint import utc
 
-    return f"restored at {utc(one.at_us)}: {one.gone} entries of {one.stream} after entry {one.kept} are gone"
+    part = f"{restoration.gone} entries of {restoration.stream} after entry {restoration.kept}"
+    return f"restored at {utc(restoration.at_us)}: {part} are gone"
 
 
-def restored_document(one: Restoration) -> dict[str, Any]:
-    """Return what a restore from a backup left of a journal stream, as JSON."""
-    return {**one._asdict(), "gone": one.gone}
+def restored_document(restoration: Restoration) -> dict[str, Any]:
+    """Return the number of entries of a journal stream that a restore from a backup removed, as JSON."""
+    return {**restoration._asdict(), "gone": restoration.gone}

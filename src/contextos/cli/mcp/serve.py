@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.command_context import CommandContext, TenantOption, WorkspaceOption, about, read_file, with_context
+from contextos.cli.command_context import (
+    CommandContext,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    usage_error,
+    with_context,
+)
 from contextos.cli.terminal import print_note
 from contextos.errors import InvalidInput, Problem
 
@@ -70,11 +78,11 @@ def mcp_serve_command(
     _check_options(user, session, delegation, http, token_file)
     if link:
         check_link(link)
-    stated: Any = {}
+    request_context: Any = {}
     if input_file:
         with about(input_file):
-            stated = loads(read_file(input_file))
-            if not isinstance(stated, dict):
+            request_context = loads(read_file(input_file))
+            if not isinstance(request_context, dict):
                 raise InvalidInput(Problem("", "no_object", "it is not a JSON object", 'write `{"name": value}`'))
     token = read_token(token_file) if token_file else ""
     if token_file:
@@ -83,7 +91,7 @@ def mcp_serve_command(
     async def operation(context: CommandContext) -> None:
         await note_warnings(context.app)
         sessions = ServedSessions(
-            context.app, context.tenant_id, agent, intent or None, pack or None, message, stated, link
+            context.app, context.tenant_id, agent, intent or None, pack or None, message, request_context, link
         )
         if user:
             await _serve_one_user(sessions, Client(user, delegation or None, session), wire, bound, token)
@@ -100,14 +108,14 @@ def mcp_serve_command(
 def _check_options(user: str, session: str, delegation: str, http: str, token_file: Path | None) -> None:
     """Raise `InvalidInput` for options that have no effect, are missing, or contradict each other."""
     if user and not session:
-        raise _usage("--user names whose session it is, and no --session names it", "add --session NAME")
+        raise usage_error("--user names whose session it is, and no --session names it", "add --session NAME")
     if not user and not http:
-        raise _usage("over stdin and stdout nobody says who the user is", "add --user USER and --session NAME")
+        raise usage_error("over stdin and stdout nobody says who the user is", "add --user USER and --session NAME")
     if not user and (session or delegation or token_file):
         detail = "with access tokens the client names its session, and the token delegates"
-        raise _usage(detail, "leave out --session, --delegation and --token-file; or add --user")
+        raise usage_error(detail, "leave out --session, --delegation and --token-file; or add --user")
     if token_file and not http:
-        raise _usage("--token-file is the token of HTTP", "add --http 127.0.0.1:PORT, or leave it out")
+        raise usage_error("--token-file is the token of HTTP", "add --http 127.0.0.1:PORT, or leave it out")
 
 
 async def _serve_one_user(
@@ -150,7 +158,3 @@ async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent
     print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
     spare_collections()
     await serve_oauth(governed_server(sessions, resource), bound, resource)
-
-
-def _usage(detail: str, remedy: str) -> InvalidInput:
-    return InvalidInput(Problem("", "usage", detail, remedy))

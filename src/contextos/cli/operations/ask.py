@@ -23,6 +23,7 @@ from contextos.cli.command_context import (
     document_of,
     exit_code_of,
     read_file,
+    usage_error,
     with_context,
     with_read_context,
     with_unchecked_context,
@@ -30,13 +31,12 @@ from contextos.cli.command_context import (
 from contextos.cli.layout import folded
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
-from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.contracts.model import Model
     from contextos.service.operations.operation import Operation
 
-_STATED: Final = ("at_us", "observed_at_us")
+_TIME_FIELDS: Final = ("at_us", "observed_at_us")
 """The fields for the time of a statement. `ask` fills them in with the present time."""
 
 
@@ -68,74 +68,74 @@ def ask_command(
     from contextos.service.views import RequestOutcome
     from contextos.trust.approvals.acts import ACT_TYP
 
-    asked_for = named_operation(operation)
-    on_run = asked_for.about is OF_RUN
-    _check_options(asked_for, by, key, as_json=as_json)
-    actor = named_actor(by, key) if asked_for.signs else signer_elsewhere(by)
-    name, fields = _sent(asked_for, words or [])
+    chosen = named_operation(operation)
+    on_run = chosen.about is OF_RUN
+    _check_options(chosen, by, key, as_json=as_json)
+    actor = named_actor(by, key) if chosen.signs else signer_elsewhere(by)
+    name, fields = _read_words(chosen, words or [])
 
     async def ask(context: CommandContext) -> Any:
-        now_us, takes = context.deployment.ports.clock.now_us(), asked_for.input.model_fields
-        sent = parse(asked_for.input, {one: now_us for one in _STATED if one in takes} | fields)
-        named = await context.run_id(name) if on_run else name
+        now_us, input_fields = context.deployment.ports.clock.now_us(), chosen.input.model_fields
+        request = parse(chosen.input, {field: now_us for field in _TIME_FIELDS if field in input_fields} | fields)
+        target = await context.run_id(name) if on_run else name
 
         async def open_run(other: str) -> tuple[str, None]:
             return await context.run_id(other), None
 
-        asked = Asked(context.app, context.tenant_id, actor, named, open_run=open_run)
-        made = await asked_for.run(asked, sent)
-        if not asked_for.signs:
-            return made
-        if made.typ != ACT_TYP:
-            detail = f"`{asked_for.name}` is signed in a form of its own, after it was shown"
-            raise InvalidInput(Problem("", "usage", detail, "use its command; `contextos runs --help` lists them"))
-        done = await made.signed()
+        asked = Asked(context.app, context.tenant_id, actor, target, open_run=open_run)
+        result = await chosen.run(asked, request)
+        if not chosen.signs:
+            return result
+        if result.typ != ACT_TYP:
+            detail = f"`{chosen.name}` is signed in a form of its own, after it was shown"
+            raise usage_error(detail, "use its command; `contextos runs --help` lists them")
+        committed = await result.signed()
         # No engine runs in this process.
-        view = await context.drive_on(named) if on_run else None
-        return view if view is not None and asked_for.output is RequestOutcome else done
+        view = await context.drive_on(target) if on_run else None
+        return view if view is not None and chosen.output is RequestOutcome else committed
 
-    opened = with_unchecked_context if asked_for.output is ActiveVersion else with_context
-    answer = (opened if asked_for.signs else with_read_context)(workspace, tenant, ask)
+    open_context = with_unchecked_context if chosen.output is ActiveVersion else with_context
+    answer = (open_context if chosen.signs else with_read_context)(workspace, tenant, ask)
     if isinstance(answer, bytes):
         sys.stdout.buffer.write(answer)
         return 0
-    if asked_for.output is RequestOutcome:
-        print_result(document_of(answer), _lines(document_of(answer)), as_json=as_json)
+    if chosen.output is RequestOutcome:
+        print_result(document_of(answer), _answer_lines(document_of(answer)), as_json=as_json)
         return 0 if answer.state == "cancelled" else exit_code_of(answer)
     document = answer.to_json()
-    print_result(document, _lines(document), as_json=as_json)
-    return asked_for.exit_code(answer)
+    print_result(document, _answer_lines(document), as_json=as_json)
+    return chosen.exit_code(answer)
 
 
 def _check_options(operation: Operation, by: str, key: Path | None, *, as_json: bool) -> None:
     """Refuse an option that the operation does not use, and an act that nobody signs."""
-    who = "name who asks with --by, and their key with --key"
+    remedy = "name who asks with --by, and their key with --key"
     if operation.signs and not by:
-        raise InvalidInput(Problem("", "usage", f"`{operation.name}` is signed by who asks", who))
+        raise usage_error(f"`{operation.name}` is signed by who asks", remedy)
     if not operation.signs and (key is not None or (by and operation.roles)):
         unused = "--key" if key is not None else "--by"
         detail = f"`{operation.name}` is not signed"
-        raise InvalidInput(Problem("", "usage", detail, f"leave {unused} out"))
+        raise usage_error(detail, f"leave {unused} out")
     if as_json and operation.output is bytes:
         detail = f"the answer of `{operation.name}` is {operation.media_type} and not one JSON document"
-        raise InvalidInput(Problem("", "usage", detail, "leave --json out"))
+        raise usage_error(detail, "leave --json out")
 
 
-def _sent(operation: Operation, words: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def _read_words(operation: Operation, words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Return the name of the thing that the operation is about ("" if none), and the fields of its input."""
-    named, given = list(words[: operation.about is not None]), words[operation.about is not None :]
-    if operation.about is not None and not named:
+    names, assignments = words[: operation.about is not None], words[operation.about is not None :]
+    if operation.about is not None and not names:
         detail = f"`{operation.name}` lacks its `{operation.about.name}`"
-        raise InvalidInput(Problem("", "usage", detail, "name it behind the operation"))
+        raise usage_error(detail, "name it behind the operation")
     fields = dict[str, Any]()
-    for word in given:
+    for word in assignments:
         field, equals, text = word.partition("=")
         if not equals or field not in operation.input.model_fields or field in fields:
             detail = f"`{displayed(field)[:80]}` is not a field of `{operation.name}`, or is there twice"
             remedy = f"write each as FIELD=VALUE; `contextos ops {operation.name}` lists them"
-            raise InvalidInput(Problem("", "usage", detail, remedy))
+            raise usage_error(detail, remedy)
         fields[field] = _value(field, text, operation.input)
-    return "".join(named), fields
+    return "".join(names), fields
 
 
 def _value(field: str, text: str, model: type[Model]) -> Any:
@@ -149,24 +149,24 @@ def _value(field: str, text: str, model: type[Model]) -> Any:
     return field_value(model, field, text)
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _answer_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield an answer as lines: each item of a list under its first field as the heading, and each other field."""
     items: Any = document.get("items")
     is_list = isinstance(items, list)
     for item in items if is_list else ():
-        (_, head), *rest = item.items()
-        yield from folded("", _said(head))
-        for name, value in rest:
+        (_, first), *others = item.items()
+        yield from folded("", _value_text(first))
+        for name, value in others:
             if value not in (None, "", [], {}):
-                yield from folded("  ", f"{displayed(name)}: {_said(value)}")
+                yield from folded("  ", f"{displayed(name)}: {_value_text(value)}")
     if is_list and not items:
         yield "there is nothing"
     for name, value in document.items():
         if not is_list or (name not in ("items", "cursor") and value not in (None, "", [], {})):
-            yield from folded("", f"{displayed(name)}: {_said(value)}")
+            yield from folded("", f"{displayed(name)}: {_value_text(value)}")
     if is_list and document.get("cursor"):
         yield f"more: cursor={displayed(document['cursor'])}"
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return displayed(value) if isinstance(value, str) and value else displayed_json(value)

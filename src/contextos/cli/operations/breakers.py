@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -21,24 +22,23 @@ def breakers_list_command(
     """List the tenant's circuit breakers that have ever opened."""
 
     async def operation(context: CommandContext) -> tuple[int, list[tuple[str, Any]]]:
-        from dataclasses import asdict
 
         from contextos.contracts.documents.operations import BREAKERS
 
-        found = await BREAKERS.page(context.store, after=after, limit=limit)
-        return context.deployment.ports.clock.now_us(), [(one.key, asdict(one.body)) for one in found]
+        breakers = await BREAKERS.page(context.store, after=after, limit=limit)
+        return context.deployment.ports.clock.now_us(), [(row.key, asdict(row.body)) for row in breakers]
 
-    now_us, found = with_read_context(workspace, tenant, operation)
+    now_us, breakers = with_read_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'state':<9}  {'failures':>8}  {'retry in s':>10}  {'process':<16}  capability")]
-    for name, told in found:
-        left_s = max(0, told["retry_at_us"] - now_us) / 1e6
-        again = f"{left_s:.0f}" if told["state"] != "closed" else "-"
+    for name, state in breakers:
+        left_s = max(0, state["retry_at_us"] - now_us) / 1e6
+        retry_in = f"{left_s:.0f}" if state["state"] != "closed" else "-"
         lines.append(
-            f"{told['state']:<9}  {told['failures']:>8}  {again:>10}  {told['process']:<16}  {displayed(name)}"
+            f"{state['state']:<9}  {state['failures']:>8}  {retry_in:>10}  {state['process']:<16}  {displayed(name)}"
         )
     body = {
-        "breakers": [{"capability_id": name, **told} for name, told in found],
-        "next_after": found[-1][0] if len(found) == limit else None,
+        "breakers": [{"capability_id": name, **state} for name, state in breakers],
+        "next_after": breakers[-1][0] if len(breakers) == limit else None,
     }
-    print_result(body, lines if found else ["no circuit breaker has ever opened"], as_json=as_json)
+    print_result(body, lines if breakers else ["no circuit breaker has ever opened"], as_json=as_json)
     return 0

@@ -1,4 +1,4 @@
-"""`key`: make keys of people and of a runtime, list the keys of the runtime, and rotate the one of a purpose."""
+"""`key`: make keys of people and of a runtime, list the keys of the runtime, and rotate the key of a purpose."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
     WorkspaceOption,
+    usage_error,
     with_read_context,
     with_unchecked_context,
 )
@@ -53,19 +54,19 @@ def key_new_command(
 
     if passphrase_file is not None and not pkcs8:
         detail = "a passphrase is for encrypted keys"
-        raise InvalidInput(Problem("", "usage", detail, "add --pkcs8, or leave --passphrase-file out"))
+        raise usage_error(detail, "add --pkcs8, or leave --passphrase-file out")
     passphrase = new_passphrase(passphrase_file) if pkcs8 else None
     try:
         if runtime:
-            listed = make_keys(path, passphrase).listed()
-            document: dict[str, object] = {"keys": [one.to_json() for one in listed]}
-            lines = [f"{one.purpose:<10} {one.kid}  {one.public_key}" for one in listed]
+            keys = make_keys(path, passphrase).listed()
+            document: dict[str, object] = {"keys": [key.to_json() for key in keys]}
+            lines = [f"{key.purpose:<10} {key.kid}  {key.public_key}" for key in keys]
         else:
             public = listed_key(make_person_key(path, passphrase))
             document, lines = dict(public), [json.dumps(public)]
     except OSError as error:
-        why = "it exists" if isinstance(error, FileExistsError) else why_unwritten(error)
-        detail = f"`{displayed(str(path))}` cannot be made: {why}"
+        reason = "it exists" if isinstance(error, FileExistsError) else why_unwritten(error)
+        detail = f"`{displayed(str(path))}` cannot be made: {reason}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another path")) from None
     print_result(document, lines, as_json=as_json)
     return 0
@@ -91,16 +92,16 @@ def key_list_command(
     async def operation(context: CommandContext) -> tuple[ListedKey, ...]:
         return context.app.key_files().listed()
 
-    found = with_read_context(workspace, None, operation)
+    keys = with_read_context(workspace, None, operation)
     if jwks:
-        document = jwk_set({one.kid: bytes.fromhex(one.public_key) for one in found if one.purpose == jwks})
+        document = jwk_set({key.kid: bytes.fromhex(key.public_key) for key in keys if key.purpose == jwks})
         print_result(document, [json.dumps(document, indent=2)], as_json=as_json)
         return 0
     lines: list[str] = [Heading(f"{'purpose':<8} {'key':<21} {'since':<20} retired")]
     lines += [
-        f"{one.purpose:<8} {one.kid:<21} {moment(one.activated_at_us):<20} {moment(one.retired_at_us)}" for one in found
+        f"{key.purpose:<8} {key.kid:<21} {moment(key.activated_at_us):<20} {moment(key.retired_at_us)}" for key in keys
     ]
-    print_result({"keys": [one.to_json() for one in found]}, lines, as_json=as_json)
+    print_result({"keys": [key.to_json() for key in keys]}, lines, as_json=as_json)
     return 0
 
 
@@ -114,9 +115,9 @@ def key_rotate_command(
 ) -> int:
     """Replace the key that signs for a purpose.
 
-    The new key signs at once; on PostgreSQL, whose store several machines can share, after an hour, within which `keys`
-    has to be copied to each of them. What the old key signed still counts. The act is recorded in every tenant. While
-    the record of one is ahead of the clock by more than five seconds, no key is rotated.
+    The new key signs at once. On PostgreSQL, whose store several machines can share, it signs after an hour: copy
+    `keys` to each machine before. What the old key signed still counts. The act is recorded in every tenant. No key is
+    rotated while the record of a tenant is ahead of the clock by more than five seconds.
     """
     actor = named_actor(by, key)
 

@@ -28,18 +28,18 @@ def migrate_command(
     from contextos.workspace import migrate as bring_up_to_date
     from contextos.workspace.settings import Settings, is_postgres_url
 
-    told: list[str] = []
+    lines: list[str] = []
     place = url or Settings.read(find_workspace(workspace)).store
     before: str | None = None
     after: str | None = None
     if is_postgres_url(place) or url:
         before, after = asyncio.run(bring_up_to_date(place))
-        told.append(f"the schema is `{after}` already" if before == after else f"the schema is `{after}` now")
+        lines.append(f"the schema is `{after}` already" if before == after else f"the schema is `{after}` now")
     else:
-        told.append(f"`{place}` is a SQLite file, whose schema is made when it is opened")
+        lines.append(f"`{place}` is a SQLite file, whose schema is made when it is opened")
     print_result(
         {"store": "postgresql" if is_postgres_url(place) else place, "before": before, "after": after},
-        told,
+        lines,
         as_json=as_json,
     )
     return 0

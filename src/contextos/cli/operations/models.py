@@ -12,6 +12,7 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
+    usage_error,
     with_context,
     with_read_context,
 )
@@ -19,7 +20,6 @@ from contextos.cli.layout import folded
 from contextos.cli.terminal import DECIDED, REFUSED, Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.instants import TIME_FORM, unix_us
-from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.deployment.queries.model_costs import CostsOfRuns
@@ -52,7 +52,7 @@ def models_list_command(
         return await list_models(Asked(context.app, context.tenant_id, nobody), Paged(limit=limit, cursor=cursor))
 
     page = with_read_context(workspace, tenant, operation)
-    lines = [line for one in page.items for line in _published_lines(one)] or ["no model is published"]
+    lines = [line for model in page.items for line in _published_lines(model)] or ["no model is published"]
     if page.cursor is not None:
         lines.append(f"more: contextos models list --cursor {page.cursor}")
     print_result(page.to_json(), lines, as_json=as_json)
@@ -77,8 +77,8 @@ def models_cost_command(
         from contextos.deployment.queries.model_costs import read_costs
 
         ports = context.deployment.ports
-        of = (context.store, context.tenant_id, ports.keys, ports.pause)
-        return await read_costs(*of, began_from_us=from_us or 0, began_before_us=before_us, limit=limit)
+        source = (context.store, context.tenant_id, ports.keys, ports.pause)
+        return await read_costs(*source, began_from_us=from_us or 0, began_before_us=before_us, limit=limit)
 
     page = with_read_context(workspace, tenant, operation)
     from contextos.cli.runs.faults import exit_code_of_faults
@@ -92,7 +92,7 @@ def models_cost_command(
     if page.next_after is not None:
         lines.append("not all runs of the period were read; raise --limit, or name a shorter period")
     unread = [{"run_id": run_id, "reason": displayed(reason)} for run_id, reason in page.unread.items()]
-    document = {"costs": [one.to_json() for one in costs], "runs_read": page.runs_read, "unread": unread}
+    document = {"costs": [cost.to_json() for cost in costs], "runs_read": page.runs_read, "unread": unread}
     print_result({**document, "complete": page.next_after is None}, lines, as_json=as_json)
     return exit_code_of_faults(None if reason == ERASED_RUN else reason for reason in page.unread.values())
 
@@ -119,22 +119,22 @@ def models_check_command(
         from contextos.deployment.acts.models import check_model
         from contextos.service.operations.models import check_document
 
-        of = (context.deployment, context.tenant_id, ref)
-        return check_document(await check_model(*of, by=actor, max_cost_cents=max_cost_cents))
+        target = (context.deployment, context.tenant_id, ref)
+        return check_document(await check_model(*target, by=actor, max_cost_cents=max_cost_cents))
 
     checked = with_context(workspace, tenant, operation)
     print_result(checked.to_json(), _check_lines(checked), as_json=as_json)
     return DECIDED if checked.outcome == "answered" else REFUSED
 
 
-def _published_lines(one: PublishedModel) -> list[str]:
-    if one.kind == "model_profile":
-        text = f"{one.wire} {one.model}, up to {one.data_class}, in {', '.join(one.regions)}"
+def _published_lines(model: PublishedModel) -> list[str]:
+    if model.kind == "model_profile":
+        text = f"{model.wire} {model.model}, up to {model.data_class}, in {', '.join(model.regions)}"
     else:
-        text = f"rules for {', '.join(one.operations)}: {', '.join(one.profiles)}"
-    users = f"used by {', '.join(one.used_by)}" if one.used_by else "used by no pinned pack"
-    state = "withdrawn; " if one.withdrawn else ""
-    return [displayed(one.ref), *folded("  ", displayed(text)), *folded("  ", displayed(f"{state}{users}"))]
+        text = f"rules for {', '.join(model.operations)}: {', '.join(model.profiles)}"
+    users = f"used by {', '.join(model.used_by)}" if model.used_by else "used by no pinned pack"
+    state = "withdrawn; " if model.withdrawn else ""
+    return [displayed(model.ref), *folded("  ", displayed(text)), *folded("  ", displayed(f"{state}{users}"))]
 
 
 def _cost_lines(costs: list[ModelCostDocument]) -> list[str]:
@@ -143,15 +143,15 @@ def _cost_lines(costs: list[ModelCostDocument]) -> list[str]:
     lines: list[str] = [
         Heading(f"{'profile':<28} {'operation':<15} {'calls':>6} {'taken':>6} {'tokens':>9} {'cents':>9}")
     ]
-    for one in costs:
-        name, tokens = displayed(one.profile), sum(one.tokens.values())
+    for cost in costs:
+        name, tokens = displayed(cost.profile), sum(cost.tokens.values())
         if len(name) > 28:
             lines.append(name)
             name = ""
-        row = f"{name:<28} {one.operation:<15} {one.calls:>6} {one.taken:>6} {tokens:>9}"
-        lines.append(f"{row} {one.cost_usd_cents:>9g}")
-        if one.unpriced or one.open:
-            count = one.unpriced + one.open
+        row = f"{name:<28} {cost.operation:<15} {cost.calls:>6} {cost.taken:>6} {tokens:>9}"
+        lines.append(f"{row} {cost.cost_usd_cents:>9g}")
+        if cost.unpriced or cost.open:
+            count = cost.unpriced + cost.open
             lines += folded("  ", f"{count} of these calls count with the cost that was reserved")
     return lines
 
@@ -164,15 +164,15 @@ def _check_lines(checked: ModelCheckDocument) -> list[str]:
     lines.append(f"after {checked.latency_ms} ms, as {displayed(checked.model) if checked.model else 'no named model'}")
     used = ", ".join(f"{count} {displayed(kind)}" for kind, count in sorted((checked.usage or {}).items()))
     lines.append(f"usage: {used or 'none reported'}")
-    most = f"at most {checked.most_cost_usd_cents:g} US cents"
-    lines.append(f"cost: {most if checked.cost_usd_cents is None else f'{checked.cost_usd_cents:g} US cents'}")
+    upper_limit = f"at most {checked.most_cost_usd_cents:g} US cents"
+    lines.append(f"cost: {upper_limit if checked.cost_usd_cents is None else f'{checked.cost_usd_cents:g} US cents'}")
     return lines
 
 
 def _time_us(option: str, text: str) -> int | None:
     if not text:
         return None
-    if (found := unix_us(text)) is None:
+    if (time_us := unix_us(text)) is None:
         detail = f"`{displayed(text[:40])}` of `{option}` is not a time"
-        raise InvalidInput(Problem("", "usage", detail, TIME_FORM))
-    return found
+        raise usage_error(detail, TIME_FORM)
+    return time_us

@@ -26,13 +26,13 @@ def ops_command(
     """
     from contextos.service.operations.table import OPERATION_TABLE, named_operation
 
-    listed = [named_operation(operation)] if operation else OPERATION_TABLE
-    lines = [line for one in listed for line in _lines(one)]
-    documents = [_document(one) for one in listed]
+    operations = [named_operation(operation)] if operation else OPERATION_TABLE
+    lines = [line for entry in operations for line in _lines(entry)]
+    documents = [_document(entry) for entry in operations]
     if operation:
-        schema = listed[0].input.model_json_schema()
+        schema = operations[0].input.model_json_schema()
         documents[0]["input_schema"] = schema
-        lines += [line for one in _fields(schema) for line in one]
+        lines += [line for folded_line in _fields(schema) for line in folded_line]
     print_result({"operations": documents}, lines, as_json=as_json)
     return 0
 
@@ -62,9 +62,9 @@ def _lines(operation: Operation) -> Iterator[str]:
 
 
 def _fields(schema: dict[str, Any]) -> Iterator[Iterator[str]]:
-    for name, stated in schema.get("properties", {}).items():
-        kinds = [displayed_json(one.get("enum", one.get("type", "any JSON"))) for one in stated.get("anyOf", [stated])]
-        default = f", default {displayed_json(stated['default'])}" if stated.get("default") not in (None, "") else ""
+    for name, field in schema.get("properties", {}).items():
+        kinds = [displayed_json(kind.get("enum", kind.get("type", "any JSON"))) for kind in field.get("anyOf", [field])]
+        default = f", default {displayed_json(field['default'])}" if field.get("default") not in (None, "") else ""
         required = ", required" if name in schema.get("required", ()) else default
-        about_it = f" {stated['description']}" if "description" in stated else ""
-        yield folded("  ", f"{name}: {' or '.join(kinds)}{required}.{about_it}")
+        description = f" {field['description']}" if "description" in field else ""
+        yield folded("  ", f"{name}: {' or '.join(kinds)}{required}.{description}")

@@ -44,39 +44,40 @@ def restored_command(
     async def operation(context: CommandContext) -> list[tuple[str, RestoreReport | ContextOSError]]:
         from contextos.deployment.restore import record_restore
 
-        made: list[tuple[str, RestoreReport | ContextOSError]] = []
+        outcomes: list[tuple[str, RestoreReport | ContextOSError]] = []
         for name in context.concerned:
             try:
                 publisher = context.app.witness_publisher
-                made.append((name, await record_restore(context.deployment, publisher, name, by=actor)))
+                outcomes.append((name, await record_restore(context.deployment, publisher, name, by=actor)))
             except ContextOSError as error:
                 if not every:
                     raise
                 # A failure for one tenant must not stop the work for the others.
-                made.append((name, error))
-        return made
+                outcomes.append((name, error))
+        return outcomes
 
-    made = with_unchecked_context(workspace, None if every else tenant, operation, ask_witness=False)
-    lines = [line for name, one in made for line in _lines(name, one)]
-    documents = [_document(name, one) for name, one in made]
+    outcomes = with_unchecked_context(workspace, None if every else tenant, operation, ask_witness=False)
+    lines = [line for name, outcome in outcomes for line in _lines(name, outcome)]
+    documents = [_document(name, outcome) for name, outcome in outcomes]
     print_result({"tenants": documents} if every else documents[0], lines, as_json=as_json)
-    return max((one.exit_code for _, one in made if isinstance(one, ContextOSError)), default=0)
+    return max((outcome.exit_code for _, outcome in outcomes if isinstance(outcome, ContextOSError)), default=0)
 
 
-def _lines(tenant_id: str, made: RestoreReport | ContextOSError) -> list[str]:
+def _lines(tenant_id: str, outcome: RestoreReport | ContextOSError) -> list[str]:
     name = displayed(tenant_id)
-    if isinstance(made, ContextOSError):
-        return [f"{name}: refused: {made}"]
-    if made.lost_nothing:
+    if isinstance(outcome, ContextOSError):
+        return [f"{name}: refused: {outcome}"]
+    if outcome.lost_nothing:
         return [f"{name} ends where its witness does: nothing was lost, and open approvals stay valid"]
-    lines = [f"{name} begins epoch {made.epoch_id}: approvals requested before it are void"]
-    lines += [restored_line(one) for one in made.restored]
+    lines = [f"{name} begins epoch {outcome.epoch_id}: approvals requested before it are void"]
+    lines += [restored_line(restoration) for restoration in outcome.restored]
     unknown = "entries after the backup cannot be proved: no witness knows this tenant"
-    return lines if made.restored else [*lines, unknown]
+    return lines if outcome.restored else [*lines, unknown]
 
 
-def _document(tenant_id: str, made: RestoreReport | ContextOSError) -> dict[str, Any]:
-    if isinstance(made, ContextOSError):
-        return {"tenant_id": tenant_id, "code": made.code, "detail": str(made)}
-    told = [restored_document(one) for one in made.restored]
-    return {"tenant_id": tenant_id, "epoch": made.epoch_id, "lost_nothing": made.lost_nothing, "restored": told}
+def _document(tenant_id: str, outcome: RestoreReport | ContextOSError) -> dict[str, Any]:
+    if isinstance(outcome, ContextOSError):
+        return {"tenant_id": tenant_id, "code": outcome.code, "detail": str(outcome)}
+    restored = [restored_document(restoration) for restoration in outcome.restored]
+    report = {"epoch": outcome.epoch_id, "lost_nothing": outcome.lost_nothing, "restored": restored}
+    return {"tenant_id": tenant_id} | report

@@ -51,7 +51,7 @@ def serve_command(
     """Serve the HTTP API and drive due runs until interrupted.
 
     In a development workspace it prints a login for each person of the directory file. Other machines are served over
-    TLS alone, or through a TLS proxy; what that says of a request in its own headers is not believed. After SIGTERM it
+    TLS alone, or through a TLS proxy; the headers that a proxy adds to a request are not believed. After SIGTERM it
     goes on for `--drain` seconds, in which `/v1/ready` says no.
     """
     require_service()

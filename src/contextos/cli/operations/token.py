@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -61,19 +62,10 @@ def token_command(
             ttl_s=ttl,
         )
 
-    token, said = with_authors_context(workspace, tenant, operation)
-    named = " for ".join(displayed(one) for one in (said.agent_id, said.user_id) if one)
-    until = moment(said.expires_at * 1_000_000)
-    print_note(f"unsafe: {named} is named and not proved, until {until}")
-    document = {
-        "token": token,
-        "tenant_id": said.tenant_id,
-        "user_id": said.user_id,
-        "agent_id": said.agent_id,
-        "delegation": said.delegation,
-        "roles": list(said.roles),
-        "scopes": list(said.scopes),
-        "expires_at": said.expires_at,
-    }
+    token, identity = with_authors_context(workspace, tenant, operation)
+    names = " for ".join(displayed(name) for name in (identity.agent_id, identity.user_id) if name)
+    print_note(f"unsafe: {names} is named and not proved, until {moment(identity.expires_at * 1_000_000)}")
+    document = {"token": token, **asdict(identity)}
+    del document["token_digest"]
     print_result(document, [token], as_json=as_json)
     return 0

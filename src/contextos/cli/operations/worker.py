@@ -1,4 +1,4 @@
-"""`worker`, `runs dead-letters` and `runs retry`: drive due runs, and handle runs that failed for good."""
+"""`worker`, `runs dead-stuck` and `runs retry`: drive due runs, and handle runs that failed for good."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from contextos.cli.command_context import (
     RunArgument,
     TenantOption,
     WorkspaceOption,
-    document_of,
     exit_code_of,
     with_context,
     with_read_context,
 )
 from contextos.cli.governance.policies import unmatched_lines
-from contextos.cli.runs.requests import outcome_lines
+from contextos.cli.runs.requests import act_and_drive
 from contextos.cli.terminal import print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
@@ -38,7 +37,7 @@ def worker_command(workspace: WorkspaceOption = None) -> int:
     Notices go to the destinations of the settings. Any number of workers can run at the same time. On PostgreSQL they
     share the due runs.
     """
-    with_context(workspace, None, _work)
+    with_context(workspace, None, _run_worker)
     return 0
 
 
@@ -53,26 +52,18 @@ def dead_letters_command(
 
         return await dead_letters.list_dead_letters(context.store), await UNDELIVERED.page(context.store)
 
-    listed, undelivered = with_read_context(workspace, tenant, operation)
-    documents = [
-        {
-            "run_id": one.run_id,
-            "code": one.code,
-            "detail": one.detail,
-            "failures": one.failures,
-            "failed_at_us": one.failed_at_us,
-        }
-        for one in listed
-    ]
-    lines = [f"{one.run_id}  {displayed(one.code)}  x{one.failures}  {displayed(one.detail)}" for one in listed]
-    lost = [{"subscriber": one.key.partition("/")[0], **asdict(one.body)} for one in undelivered]
+    stuck, undelivered = with_read_context(workspace, tenant, operation)
+    names = ("run_id", "code", "detail", "failures", "failed_at_us")
+    documents = [{name: getattr(run, name) for name in names} for run in stuck]
+    lines = [f"{run.run_id}  {displayed(run.code)}  x{run.failures}  {displayed(run.detail)}" for run in stuck]
+    notices = [{"subscriber": row.key.partition("/")[0], **asdict(row.body)} for row in undelivered]
     lines += [
-        f"{one['run']}  {one['event']} was not delivered to {displayed(one['subscriber'])}  x{one['failures']}  "
-        f"{displayed(one['detail'])}"
-        for one in lost
+        f"{notice['run']}  {notice['event']} was not delivered to {displayed(notice['subscriber'])}  "
+        f"x{notice['failures']}  {displayed(notice['detail'])}"
+        for notice in notices
     ]
     print_result(
-        {"dead_letters": documents, "undelivered": lost}, lines or ["there are no dead letters"], as_json=as_json
+        {"dead_letters": documents, "undelivered": notices}, lines or ["there are no dead letters"], as_json=as_json
     )
     return 0
 
@@ -90,21 +81,17 @@ def retry_command(
     If it fails again, it is put back on the list.
     """
 
+    from contextos.deployment.operator import retry_run
+
     actor = named_actor(by, key)
 
-    async def operation(context: CommandContext) -> Any:
-        from contextos.deployment.operator import retry_run
-
-        run_id = await context.run_id(run)
+    async def act(context: CommandContext, run_id: str) -> None:
         await retry_run(context.deployment, context.tenant_id, run_id, by=actor)
-        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, operation)
-    print_result(document_of(view), outcome_lines(view), as_json=as_json)
-    return exit_code_of(view)
+    return exit_code_of(act_and_drive(run, act, workspace, tenant, as_json=as_json))
 
 
-async def _work(context: CommandContext) -> None:
+async def _run_worker(context: CommandContext) -> None:
     import asyncio
     import signal
 

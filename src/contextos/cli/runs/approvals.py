@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor, person_key
+from contextos.cli.acting import ActKeyOption, ByOption, ReasonOption, named_actor, person_key
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
     RunArgument,
     TenantOption,
     WorkspaceOption,
-    document_of,
     exit_code_of,
     read_file,
-    with_context,
+    usage_error,
 )
-from contextos.cli.runs.requests import outcome_lines, question_lines
-from contextos.cli.terminal import print_note, print_result
+from contextos.cli.runs.requests import act_and_drive, question_lines
+from contextos.cli.terminal import print_note
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ApprovalRefused, InvalidInput, Problem
 
@@ -50,7 +49,6 @@ BindingOption = Annotated[
         help="The question's binding, as `runs show` prints it; without it you are asked.",
     ),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 
 
 def approve_command(
@@ -68,8 +66,8 @@ def approve_command(
 
     The run is then driven on.
     """
-    vouch = _vouch(key, unsafe_local)
-    return _answer(run, as_id, "approved", binding, reason, vouch, workspace, tenant, as_json)
+    vouch = _signer(key, unsafe_local)
+    return _answer_question(run, as_id, "approved", binding, reason, vouch, workspace, tenant, as_json)
 
 
 def deny_command(
@@ -87,8 +85,8 @@ def deny_command(
 
     The same operation in a later request is refused without asking an approver.
     """
-    vouch = _vouch(key, unsafe_local)
-    return _answer(run, as_id, "denied", binding, reason, vouch, workspace, tenant, as_json)
+    vouch = _signer(key, unsafe_local)
+    return _answer_question(run, as_id, "denied", binding, reason, vouch, workspace, tenant, as_json)
 
 
 def settle_command(
@@ -121,25 +119,19 @@ def settle_command(
     The run is then driven on.
     """
     if happened == did_not:
-        raise InvalidInput(Problem("", "usage", "settle needs --happened or --did-not", "pass exactly one of the two"))
-    stated = _object(output) if output else None
-    if did_not and (stated is not None or mutation):
-        raise InvalidInput(
-            Problem("", "usage", "an effect that did not happen has no output", "omit --output and --mutation")
-        )
-    vouch = _vouch(key, unsafe_local, of="settlement")
+        raise usage_error("settle needs --happened or --did-not", "pass exactly one of the two")
+    value = _read_object(output) if output else None
+    if did_not and (value is not None or mutation):
+        raise usage_error("an effect that did not happen has no output", "omit --output and --mutation")
+    vouch = _signer(key, unsafe_local, of="settlement")
 
-    async def operation(context: CommandContext) -> Any:
+    async def act(context: CommandContext, run_id: str) -> None:
         from contextos.deployment.operator import SettlementInput, settle_effect
 
-        run_id = await context.run_id(run)
-        said = SettlementInput(happened, as_id, evidence, stated, tuple(mutation or ()))
-        await settle_effect(context.deployment, context.tenant_id, run_id, said, vouch=_shown(vouch, as_json))
-        return await context.drive_on(run_id)
+        settlement = SettlementInput(happened, as_id, evidence, value, tuple(mutation or ()))
+        await settle_effect(context.deployment, context.tenant_id, run_id, settlement, vouch=_showing(vouch, as_json))
 
-    view = with_context(workspace, tenant, operation)
-    print_result(document_of(view), outcome_lines(view), as_json=as_json)
-    return exit_code_of(view)
+    return exit_code_of(act_and_drive(run, act, workspace, tenant, as_json=as_json))
 
 
 def cancel_command(
@@ -155,17 +147,14 @@ def cancel_command(
 
     The requester, the agent's owner and operators can.
     """
+    from contextos.deployment.operator import request_cancel
+
     actor = named_actor(by, key)
 
-    async def operation(context: CommandContext) -> Any:
-        from contextos.deployment.operator import request_cancel
-
-        run_id = await context.run_id(run)
+    async def act(context: CommandContext, run_id: str) -> None:
         await request_cancel(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
-        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, operation)
-    print_result(document_of(view), outcome_lines(view), as_json=as_json)
+    view = act_and_drive(run, act, workspace, tenant, as_json=as_json)
     return 0 if view.state == "cancelled" else exit_code_of(view)
 
 
@@ -182,18 +171,14 @@ def reask_command(
 
     The requester, the agent's owner and operators can. No answer to the old question counts.
     """
+    from contextos.service.reasks import reask_question
+
     actor = named_actor(by, key)
 
-    async def operation(context: CommandContext) -> Any:
-        from contextos.service.reasks import reask_question
-
-        run_id = await context.run_id(run)
+    async def act(context: CommandContext, run_id: str) -> None:
         await reask_question(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
-        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, operation)
-    print_result(document_of(view), outcome_lines(view), as_json=as_json)
-    return exit_code_of(view)
+    return exit_code_of(act_and_drive(run, act, workspace, tenant, as_json=as_json))
 
 
 def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> Any:
@@ -203,10 +188,10 @@ def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> A
     return {"answer": answer_signer, "settlement": settlement_signer}[of](person_key(key))
 
 
-def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settlement"] = "answer") -> Any:
+def _signer(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settlement"] = "answer") -> Any:
     if (key is None) == (not unsafe_local):
         detail = f"the {of} needs the signer's key, or --unsafe-local"
-        raise InvalidInput(Problem("", "usage", detail, "pass exactly one of --key FILE and --unsafe-local"))
+        raise usage_error(detail, "pass exactly one of --key FILE and --unsafe-local")
     if key is not None:
         return signed_by(key, of=of)
     from contextos.deployment.acts.act import unsafe_local_assertion as unsigned
@@ -214,7 +199,7 @@ def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settl
     return unsigned
 
 
-def _shown(vouch: Any, as_json: bool) -> Any:
+def _showing(vouch: Any, as_json: bool) -> Any:
     """Return `vouch` as a function that first prints to stderr the whole settlement that it signs."""
     from contextos.contracts.statements.settlements import settlement_text
 
@@ -225,7 +210,7 @@ def _shown(vouch: Any, as_json: bool) -> Any:
     return show
 
 
-def _answer(
+def _answer_question(
     run: str,
     as_id: str,
     verdict: str,
@@ -236,12 +221,11 @@ def _answer(
     tenant: str,
     as_json: bool,
 ) -> int:
-    async def operation(context: CommandContext) -> Any:
+    async def act(context: CommandContext, run_id: str) -> None:
         from contextos.deployment.operator import answer_approval, open_question, refuse_void
 
-        run_id = await context.run_id(run)
         question = await open_question(context.deployment, context.tenant_id, run_id)
-        _show(question, as_json)
+        _show_question(question, as_json)
         if verdict == "approved":
             # Refuse a void question before anybody confirms it.
             await refuse_void(context.deployment, context.tenant_id, question)
@@ -257,36 +241,33 @@ def _answer(
             binding_digest=binding or question.binding_digest,
             vouch=vouch,
         )
-        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, operation)
-    print_result(document_of(view), outcome_lines(view), as_json=as_json)
-    return exit_code_of(view)
+    return exit_code_of(act_and_drive(run, act, workspace, tenant, as_json=as_json))
 
 
-def _show(question: OpenQuestion, as_json: bool) -> None:
+def _show_question(question: OpenQuestion, as_json: bool) -> None:
     """Print the question to stderr before it is answered: as lines, or as one JSON document."""
     # Imported late, so that a command that only prints help does not load the contracts.
     from contextos.contracts.statements.questions import shown_text
 
     content, binding = question.content, question.binding_digest
-    gate_id, shown = content["gate_id"], shown_text(content["binding"], content["args"], content["evidence"])
+    gate_id, display = content["gate_id"], shown_text(content["binding"], content["args"], content["evidence"])
     if as_json:
-        print_note(json.dumps({"question": {"gate_id": gate_id, "shown": shown, "binding_digest": binding}}))
+        print_note(json.dumps({"question": {"gate_id": gate_id, "shown": display, "binding_digest": binding}}))
     else:
-        print_note("\n".join([f"{displayed(gate_id)} asks:", *question_lines(shown, binding)]))
+        print_note("\n".join([f"{displayed(gate_id)} asks:", *question_lines(display, binding)]))
 
 
 def _confirm(verdict: str, binding: str, as_json: bool) -> None:
     """Ask at the terminal whether to sign. Raises `InvalidInput` without a terminal, `ApprovalRefused` after a no."""
     if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
         detail = "there is no terminal to confirm the question at"
-        raise InvalidInput(Problem("", "usage", detail, f"read it, then pass --binding {binding}"))
+        raise usage_error(detail, f"read it, then pass --binding {binding}")
     if not typer.confirm(f"Sign that this is {verdict}?", default=False, err=True):
         raise ApprovalRefused("not_confirmed", "nothing was signed; answer again when you are sure")
 
 
-def _object(text: str) -> dict[str, Any]:
+def _read_object(text: str) -> dict[str, Any]:
     from contextos.contracts.encoding.codec import loads
 
     value = loads(read_file(Path(text[1:])) if text.startswith("@") else text)

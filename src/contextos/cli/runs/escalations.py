@@ -6,32 +6,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.acting import ActKeyOption, ByOption, ReasonOption, named_actor
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
     RunArgument,
     TenantOption,
     WorkspaceOption,
-    document_of,
     exit_code_of,
+    usage_error,
     with_context,
 )
-from contextos.cli.runs.requests import outcome_lines
+from contextos.cli.runs.requests import act_and_drive
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.deployment.queries.decisions import DecisionView
-
-WhyOption = Annotated[str, typer.Option("--reason", help="The reason; it is recorded and signed.")]
 
 
 def resolve_command(
     run: RunArgument,
     by: ByOption,
-    reason: WhyOption,
+    reason: ReasonOption,
     decided: Annotated[bool, typer.Option("--decided", help="What the run was asked for was done.")] = False,
     rejected: Annotated[bool, typer.Option("--rejected", help="It was not done.")] = False,
     key: ActKeyOption = None,
@@ -45,7 +42,7 @@ def resolve_command(
     """
     if decided == rejected:
         detail = "resolve needs --decided or --rejected"
-        raise InvalidInput(Problem("", "usage", detail, "pass exactly one of the two"))
+        raise usage_error(detail, "pass exactly one of the two")
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> Any:
@@ -54,7 +51,7 @@ def resolve_command(
         run_id = await context.run_id(run)
         status: Any = "DECIDED" if decided else "REJECTED"
         await resolve_escalation(context.deployment, context.tenant_id, run_id, status, by=actor, reason=reason)
-        return await _decision(context, run_id)
+        return await _read_decision(context, run_id)
 
     return _print_decision(*with_context(workspace, tenant, operation), as_json=as_json)
 
@@ -62,7 +59,7 @@ def resolve_command(
 def close_command(
     run: RunArgument,
     by: ByOption,
-    reason: WhyOption,
+    reason: ReasonOption,
     key: ActKeyOption = None,
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
@@ -79,7 +76,7 @@ def close_command(
 
         run_id = await context.run_id(run)
         await close_decision(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
-        return await _decision(context, run_id)
+        return await _read_decision(context, run_id)
 
     return _print_decision(*with_context(workspace, tenant, operation), as_json=as_json)
 
@@ -87,7 +84,7 @@ def close_command(
 def reopen_command(
     run: RunArgument,
     by: ByOption,
-    reason: WhyOption,
+    reason: ReasonOption,
     to: Annotated[
         float | None, typer.Option("--to", metavar="VALUE", help="The new value of the limit that the run exhausted.")
     ] = None,
@@ -101,21 +98,17 @@ def reopen_command(
     The run is then driven on. What was sent is not sent again, and approvals are asked anew. Only an operator can, and
     not for their own request.
     """
+    from contextos.deployment.acts.ended_runs import reopen_run
+
     actor = named_actor(by, key)
 
-    async def operation(context: CommandContext) -> Any:
-        from contextos.deployment.acts.ended_runs import reopen_run
-
-        run_id = await context.run_id(run)
+    async def act(context: CommandContext, run_id: str) -> None:
         await reopen_run(context.deployment, context.tenant_id, run_id, by=actor, reason=reason, to=to)
-        return await context.drive_on(run_id)
 
-    view = with_context(workspace, tenant, operation)
-    print_result(document_of(view), outcome_lines(view), as_json=as_json)
-    return exit_code_of(view)
+    return exit_code_of(act_and_drive(run, act, workspace, tenant, as_json=as_json))
 
 
-async def _decision(context: CommandContext, run_id: str) -> tuple[str, DecisionView]:
+async def _read_decision(context: CommandContext, run_id: str) -> tuple[str, DecisionView]:
     from contextos.deployment.queries.decisions import decision_of
 
     view = await context.deployment.view(context.tenant_id, run_id)

@@ -35,20 +35,21 @@ def approvals_list_command(
     async def operation(context: CommandContext) -> tuple[Page[Question], list[str]]:
         questions = context.app.approvals
         page = await questions.waiting(context.tenant_id, role=role or None, limit=limit, cursor=cursor)
-        held = (await context.deployment.ports.directory.held_roles(context.tenant_id)).approvers if role else ()
-        return page, [_nobody_holds(role, held)] if role and role not in held else []
+        holders = (await context.deployment.ports.directory.held_roles(context.tenant_id)).approvers if role else ()
+        return page, [_nobody_holds(role, holders)] if role and role not in holders else []
 
     page, notes = with_read_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'run':<20}  {'asks':<16}  {'until':<20}  call")]
-    for one in page.items:
-        args = displayed_json({each.name: each.value for each in one.args}, None)
-        until = moment(one.deadline_us)
-        start = f"{one.run_id:<20}  {displayed(one.required_role):<16}  {until:<20}  {displayed(one.capability_id)}"
-        lines += [start, *folded("  ", args)]
-        if one.void:
-            lines += folded("  ", f"void: {one.void}; have it asked again: contextos approvals reask {one.run_id}")
-    for altered in page.unverified:
-        lines += [altered.run_id, *fault_lines(altered.fault)]
+    for question in page.items:
+        args = displayed_json({arg.name: arg.value for arg in question.args}, None)
+        until = moment(question.deadline_us)
+        call = f"{until:<20}  {displayed(question.capability_id)}"
+        lines += [f"{question.run_id:<20}  {displayed(question.required_role):<16}  {call}", *folded("  ", args)]
+        if question.void:
+            remedy = f"have it asked again: contextos approvals reask {question.run_id}"
+            lines += folded("  ", f"void: {question.void}; {remedy}")
+    for run in page.unverified:
+        lines += [run.run_id, *fault_lines(run.fault)]
     if not page.items and not page.unverified:
         lines = ["nobody is asked anything" if page.cursor is None else "nobody is asked anything by these runs"]
     lines += notes
@@ -56,33 +57,33 @@ def approvals_list_command(
         only = f" --role {displayed(role)}" if role else ""
         lines.append(f"more: contextos approvals list{only} --cursor {page.cursor}")
     document = {
-        "questions": [_document(one) for one in page.items],
-        "unverified": [{"run_id": one.run_id, "fault": displayed(one.fault)} for one in page.unverified],
+        "questions": [_document(question) for question in page.items],
+        "unverified": [{"run_id": run.run_id, "fault": displayed(run.fault)} for run in page.unverified],
         "cursor": page.cursor,
     }
     print_result(document, lines, as_json=as_json)
-    return exit_code_of_faults(one.fault for one in page.unverified)
+    return exit_code_of_faults(run.fault for run in page.unverified)
 
 
-def _nobody_holds(role: str, held: Collection[str]) -> str:
+def _nobody_holds(role: str, holders: Collection[str]) -> str:
     from contextos.contracts.facts import name_remedy
 
-    remedy = name_remedy(role, sorted(held)) if held else "give somebody the role"
+    remedy = name_remedy(role, sorted(holders)) if holders else "give somebody the role"
     return f"no approver holds the role `{displayed(role)}`; {remedy}"
 
 
-def _document(one: Question) -> dict[str, Any]:
+def _document(question: Question) -> dict[str, Any]:
     return {
-        "run_id": one.run_id,
-        "gate_id": one.gate_id,
-        "required_role": one.required_role,
-        "deadline_us": one.deadline_us,
-        "binding_digest": one.binding_digest,
-        "capability_id": one.capability_id,
-        "mode": one.mode,
-        "args": {each.name: each.value for each in one.args},
-        "requester": list(one.requester),
-        "untrusted": {each.name: each.value for each in one.untrusted},
-        "secrets": {each.name: each.value for each in one.secrets},
-        "void": one.void,
+        "run_id": question.run_id,
+        "gate_id": question.gate_id,
+        "required_role": question.required_role,
+        "deadline_us": question.deadline_us,
+        "binding_digest": question.binding_digest,
+        "capability_id": question.capability_id,
+        "mode": question.mode,
+        "args": {arg.name: arg.value for arg in question.args},
+        "requester": list(question.requester),
+        "untrusted": {arg.name: arg.value for arg in question.untrusted},
+        "secrets": {arg.name: arg.value for arg in question.secrets},
+        "void": question.void,
     }

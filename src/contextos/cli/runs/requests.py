@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -25,6 +26,9 @@ from contextos.cli.terminal import DEFECT, REFUSED, print_note, print_result
 from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
 from contextos.errors import ContextOSError, InvalidInput, Problem
 
+if TYPE_CHECKING:
+    from contextos.deployment.queries.run_view import RunView
+
 QUESTION_INDENT: Final = 15
 
 RequestFile = Annotated[Path, typer.Argument(metavar="FILE", help="An invokeAgent request as JSON; `-` reads stdin.")]
@@ -43,13 +47,13 @@ def invoke_command(
         from contextos.contracts.encoding.codec import parse
         from contextos.contracts.envelopes.run import InvokeRequest
 
-        sent = _of_tenant(file, raw, tenant)
-        if parse(InvokeRequest, sent).mode != "stream":
-            return await context.deployment.invoke(sent)
-        stream = await context.app.stream(sent)
+        request = _check_tenant(file, raw, tenant)
+        if parse(InvokeRequest, request).mode != "stream":
+            return await context.deployment.invoke(request)
+        stream = await context.app.stream(request)
         async for event in stream.follow():
-            named = (event.members.get(name) for name in ("stepName", "toolCallName", "name"))
-            print_note(" ".join([event.type, *(displayed(one) for one in named if one)]))
+            members = (event.members.get(name) for name in ("stepName", "toolCallName", "name"))
+            print_note(" ".join([event.type, *(displayed(name) for name in members if name)]))
         return await stream.outcome()
 
     view = with_context(workspace, None, operation)
@@ -69,14 +73,15 @@ def compile_command(
     async def operation(context: CommandContext) -> Any:
         from contextos.deployment.preview import preview
 
-        return await preview(context.deployment, _of_tenant(file, raw, tenant))
+        return await preview(context.deployment, _check_tenant(file, raw, tenant))
 
-    seen = with_read_context(workspace, None, operation)
-    if seen.compiled is None:
-        body = {"compiled": None, "failures": [failure.to_json() for failure in seen.failures]}
-        print_result(body, [f"refused: {_failure_line(one.to_json())}" for one in seen.failures], as_json=as_json)
+    result = with_read_context(workspace, None, operation)
+    if result.compiled is None:
+        failures = [failure.to_json() for failure in result.failures]
+        lines = [f"refused: {_failure_line(failure)}" for failure in failures]
+        print_result({"compiled": None, "failures": failures}, lines, as_json=as_json)
         return REFUSED
-    compiled = seen.compiled.to_json()
+    compiled = result.compiled.to_json()
     print_result(compiled, _compiled_lines(compiled), as_json=as_json)
     return 0
 
@@ -117,17 +122,37 @@ def resume_command(workspace: WorkspaceOption = None, as_json: JsonOption = Fals
         return await context.app.drive_due_runs()
 
     driven = with_context(workspace, None, operation)
-    failed = [one for one in driven if one.error is not None]
+    failed = [run for run in driven if run.error is not None]
     documents = [
-        {"tenant_id": one.tenant_id, "run_id": one.run_id, "state": one.state}
-        | ({"error": displayed(one.error)} if one.error else {})
-        for one in driven
+        {"tenant_id": run.tenant_id, "run_id": run.run_id, "state": run.state}
+        | ({"error": displayed(run.error)} if run.error else {})
+        for run in driven
     ]
-    lines = [f"{one.run_id}  {one.state}" + (f"  {displayed(str(one.error))}" if one.error else "") for one in driven]
+    lines = [f"{run.run_id}  {run.state}" + (f"  {displayed(str(run.error))}" if run.error else "") for run in driven]
     print_result({"driven": documents}, lines or ["nothing was due"], as_json=as_json)
-    for one in failed:
-        return one.error.exit_code if isinstance(one.error, ContextOSError) else DEFECT
+    for run in failed:
+        return run.error.exit_code if isinstance(run.error, ContextOSError) else DEFECT
     return 0
+
+
+def act_and_drive(
+    run: str,
+    act: Callable[[CommandContext, str], Awaitable[object]],
+    workspace: Path | None,
+    tenant: str,
+    *,
+    as_json: bool,
+) -> RunView:
+    """Do `act` on the run `run` (its id, or the id of its request), drive the run on, print it, and return its view."""
+
+    async def operation(context: CommandContext) -> RunView:
+        run_id = await context.run_id(run)
+        await act(context, run_id)
+        return await context.drive_on(run_id)
+
+    view = with_context(workspace, tenant, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
+    return view
 
 
 def outcome_lines(view: Any) -> list[str]:
@@ -141,10 +166,10 @@ def outcome_lines(view: Any) -> list[str]:
             f"next: contextos approvals approve {view.run_id} --as ID --key FILE",
         ]
     if view.waiting and view.waiting["for"] == "slot":
-        asked, slot = displayed(view.waiting["principal_id"]), view.waiting["slot_id"]
+        user, slot = displayed(view.waiting["principal_id"]), view.waiting["slot_id"]
         return [
-            f"{view.run_id} waits for {asked} to fill slot {slot}",
-            f"next: contextos slots answer {view.run_id} --by {asked}, and then with --answer FILE",
+            f"{view.run_id} waits for {user} to fill slot {slot}",
+            f"next: contextos slots answer {view.run_id} --by {user}, and then with --answer FILE",
         ]
     if view.waiting and view.waiting["for"] == "engine":
         return [
@@ -168,7 +193,7 @@ def outcome_lines(view: Any) -> list[str]:
     outcome = f", {record['outcome']}" if record.get("outcome") else ""
     lines = [f"{view.run_id} {view.state}: {record['status']}{outcome}"]
     lines += [f"  {displayed(name)}: {displayed_json(value)}" for name, value in record["outputs"].items()]
-    lines += [f"  {_failure_line(one)}" for one in (record.get("rationale") or {}).get("failures", ())]
+    lines += [f"  {_failure_line(failure)}" for failure in (record.get("rationale") or {}).get("failures", ())]
     return [*lines, f"next: contextos runs show {view.run_id}"]
 
 
@@ -181,19 +206,20 @@ def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:
     """Return the whole question to an approver as lines for a terminal, with the digest that an answer names."""
     from contextos.contracts.statements.question_text import question_text
 
-    *told, binding = question_text(shown, binding_digest)
-    return [*(line for one in told for line in chopped(one, QUESTION_INDENT)), binding]
+    *text_lines, binding = question_text(shown, binding_digest)
+    return [*(line for text in text_lines for line in chopped(text, QUESTION_INDENT)), binding]
 
 
-def _of_tenant(file: Path, raw: bytes, tenant: str) -> bytes:
+def _check_tenant(file: Path, raw: bytes, tenant: str) -> bytes:
     """Return `raw` unchanged. Raises `InvalidInput` if it is not a request, or not one of the tenant in `--tenant`."""
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.run import InvokeRequest
 
     with about(file):
-        asked = parse(InvokeRequest, raw).tenant_id
-        if tenant and asked != tenant:
-            raise InvalidInput(Problem("/tenant_id", "other_tenant", f"the request is of `{asked}`", "omit --tenant"))
+        tenant_id = parse(InvokeRequest, raw).tenant_id
+        if tenant and tenant_id != tenant:
+            detail = f"the request is of `{tenant_id}`"
+            raise InvalidInput(Problem("/tenant_id", "other_tenant", detail, "omit --tenant"))
     return raw
 
 
@@ -210,9 +236,8 @@ def _compiled_lines(compiled: dict[str, Any]) -> list[str]:
         dropped = ", ".join(map(displayed, report["dropped_block_ids"].get(bucket, ())))
         lines.append(f"  {bucket:<10}{allocated:>10}{used:>8}  {dropped}".rstrip())
     lines.append("")
-    lines += [
-        f"  {'shown' if one['surfaced'] else 'hidden':<7} {displayed(one['capability_id'])}: {displayed(one['reason'])}"
-        for one in compiled["manifests"].get("surface_report", ())
-    ]
-    lines += [f"warning: {displayed(one)}" for one in report["warnings"]]
+    for tool in compiled["manifests"].get("surface_report", ()):
+        state = "shown" if tool["surfaced"] else "hidden"
+        lines.append(f"  {state:<7} {displayed(tool['capability_id'])}: {displayed(tool['reason'])}")
+    lines += [f"warning: {displayed(warning)}" for warning in report["warnings"]]
     return lines

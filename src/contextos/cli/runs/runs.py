@@ -52,32 +52,32 @@ def runs_list_command(
         return await context.app.runs.list(context.tenant_id, waiting=waiting, limit=limit, cursor=after)
 
     page = with_read_context(workspace, tenant, operation)
-    runs = [_listed(one) for one in page.items]
+    runs = [_row(listed_run) for listed_run in page.items]
     lines: list[str] = [Heading(f"{'run':<20}  {'state':<9}  {'record':<9}  request, intent")]
-    for one in runs:
+    for row in runs:
         lines.append(
-            f"{one['run_id']:<20}  {one['state']:<9}  {one['status'] or '-':<9}  "
-            f"{displayed(one['request_id'])}, {displayed(one['intent'])}"
+            f"{row['run_id']:<20}  {row['state']:<9}  {row['status'] or '-':<9}  "
+            f"{displayed(row['request_id'])}, {displayed(row['intent'])}"
         )
-        if one["blocked_by"]:
-            lines.append(f"  {_BLOCKED.format(one['blocked_by'])}")
-        lines += fault_lines(one["fault"])
+        if row["blocked_by"]:
+            lines.append(f"  {_BLOCKED.format(row['blocked_by'])}")
+        lines += fault_lines(row["fault"])
     if page.cursor is not None:
         lines.append(f"more: contextos runs list{' --waiting' if waiting else ''} --after {page.cursor}")
     document = {"runs": runs, "next_after": page.cursor}
     print_result(document, lines if runs else ["there are no runs"], as_json=as_json)
-    return exit_code_of_faults(one.fault for one in page.items)
+    return exit_code_of_faults(listed_run.fault for listed_run in page.items)
 
 
-def _listed(run: Run) -> dict[str, Any]:
+def _row(run: Run) -> dict[str, Any]:
     """Return the fields of a run in a list. A missing part of the request was erased, or the run was altered."""
-    untold = "(unreadable)" if run.fault else "(erased)"
+    missing = "(unreadable)" if run.fault else "(erased)"
     return {
         "run_id": run.run_id,
         "state": run.state,
         "status": run.status,
-        "request_id": run.request_id or untold,
-        "intent": run.intent or untold,
+        "request_id": run.request_id or missing,
+        "intent": run.intent or missing,
         "began_at_us": run.began_at_us,
         "waits_for": run.waits_for,
         "blocked_by": run.blocked_by,
@@ -104,31 +104,31 @@ def runs_show_command(
     from contextos.deployment.queries.timeline import story_document
 
     async def operation(context: CommandContext) -> tuple[CheckedRun, Story, DecisionView, str | None, str | None]:
-        found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
-        if not (found.entries or found.fault):
-            raise await no_such_run(context.store, found.run_id)
-        blocking = await blocked_by(context.store, found.view())
-        story, untold = await checked_story(found, context.deployment.catalog(context.tenant_id))
-        decision, fault = await checked_decision(context.store, found, context.app.keys)
-        return found, story, decision, fault or untold, blocking
+        checked = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
+        if not (checked.entries or checked.fault):
+            raise await no_such_run(context.store, checked.run_id)
+        blocking = await blocked_by(context.store, checked.view())
+        story, untold = await checked_story(checked, context.deployment.catalog(context.tenant_id))
+        decision, fault = await checked_decision(context.store, checked, context.app.keys)
+        return checked, story, decision, fault or untold, blocking
 
-    found, story, decision, fault, blocking = with_read_context(workspace, tenant, operation)
+    checked, story, decision, fault, blocking = with_read_context(workspace, tenant, operation)
     no_lines: list[str] = []
-    view = found.view()
-    entries = [_entry(one, found) for one in found.entries]
+    view = checked.view()
+    entries = [_entry_document(entry, checked) for entry in checked.entries]
     body = {**document_of(view), "decision": decision_document(decision), "fault": fault, "blocked_by": blocking}
-    body |= {"run_budget": found.told(lambda: run_budget(found.entries), None)}
+    body |= {"run_budget": checked.told(lambda: run_budget(checked.entries), None)}
     body |= {"story": story_document(story), "entries": entries}
     body.pop("exit_code")
-    said = [_BLOCKED.format(blocking)] if blocking else [decision_line(decision)] if decision.by else []
-    lines = [*fault_lines(fault), f"{view.run_id} is {view.state}", *said, "", *story_lines(story)]
+    notes = [_BLOCKED.format(blocking)] if blocking else [decision_line(decision)] if decision.by else []
+    lines = [*fault_lines(fault), f"{view.run_id} is {view.state}", *notes, "", *story_lines(story)]
     if not view.ended:
-        lines += ["", *found.told(lambda: outcome_lines(view), no_lines)]
+        lines += ["", *checked.told(lambda: outcome_lines(view), no_lines)]
     print_result(body, lines, as_json=as_json)
     return exit_code_of_faults([fault])
 
 
-def _entry(entry: Entry, run: CheckedRun) -> dict[str, Any]:
+def _entry_document(entry: Entry, run: CheckedRun) -> dict[str, Any]:
     import orjson
 
     body = None if entry.body is None else run.told(partial(orjson.loads, entry.body), None)
@@ -152,8 +152,8 @@ def runs_decision_command(
         from contextos.deployment.queries.checked_run import read_checked
         from contextos.deployment.queries.decisions import decision_output
 
-        found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
-        return await decision_output(found, context.deployment.catalog(context.tenant_id))
+        checked = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
+        return await decision_output(checked, context.deployment.catalog(context.tenant_id))
 
     output = with_read_context(workspace, tenant, operation)
     lines = [f"{output.decision_id}: {output.outcome}", *(f"  {displayed(ref)}" for ref in output.evidence_refs)]

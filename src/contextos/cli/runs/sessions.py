@@ -42,18 +42,19 @@ def sessions_command(
 
     page = with_read_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'run':<20}  {'state':<9}  {'started':<20}  {'heartbeat':<20}  checkpoint, deadline")]
-    for one in page.sessions:
-        reached = f"{one.checkpoint['checkpoint']} {one.checkpoint['verdict']}" if one.checkpoint else "none"
+    for session in page.sessions:
+        last = session.checkpoint
+        checkpoint = f"{last['checkpoint']} {last['verdict']}" if last else "none"
         lines.append(
-            f"{one.run_id:<20}  {one.state:<9}  {moment(one.started_at_us):<20}  "
-            f"{moment(one.heartbeat_at_us):<20}  {reached}, {moment(one.deadline_us)}"
+            f"{session.run_id:<20}  {session.state:<9}  {moment(session.started_at_us):<20}  "
+            f"{moment(session.heartbeat_at_us):<20}  {checkpoint}, {moment(session.deadline_us)}"
         )
-        lines.append(f"  {displayed(one.session_id or 'no session id')}, {displayed(one.request_id)}")
-        lines += fault_lines(one.fault)
+        lines.append(f"  {displayed(session.session_id or 'no session id')}, {displayed(session.request_id)}")
+        lines += fault_lines(session.fault)
     if not page.sessions:
         lines = ["there are no sessions"]
     if page.next_after is not None:
         lines.append(f"more: contextos runs sessions --after {page.next_after}")
-    document = {"sessions": [asdict(one) for one in page.sessions], "next_after": page.next_after}
+    document = {"sessions": [asdict(session) for session in page.sessions], "next_after": page.next_after}
     print_result(document, lines, as_json=as_json)
-    return exit_code_of_faults(one.fault for one in page.sessions)
+    return exit_code_of_faults(session.fault for session in page.sessions)

@@ -40,16 +40,16 @@ def why_command(
     from contextos.deployment.why.explaining import reasons_document
 
     async def operation(context: CommandContext) -> tuple[str, tuple[RunReason, ...], str | None]:
-        found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
-        if not (found.entries or found.fault):
-            raise await no_such_run(context.store, found.run_id)
-        reasons, fault = await checked_reasons(found, context.deployment.catalog(context.tenant_id), tool)
-        return found.run_id, reasons, fault
+        checked = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
+        if not (checked.entries or checked.fault):
+            raise await no_such_run(context.store, checked.run_id)
+        reasons, fault = await checked_reasons(checked, context.deployment.catalog(context.tenant_id), tool)
+        return checked.run_id, reasons, fault
 
     run_id, reasons, fault = with_read_context(workspace, tenant, operation)
     lines = fault_lines(fault)
-    for one in reasons:
-        lines += folded(f"{f'#{one.entry}':>5}  ", f"{one.text} ({one.kind})")
+    for reason in reasons:
+        lines += folded(f"{f'#{reason.entry}':>5}  ", f"{reason.text} ({reason.kind})")
     document = {"run_id": run_id, "fault": fault, "reasons": reasons_document(reasons)}
     print_result(document, lines or ["the run has no reasons yet"], as_json=as_json)
     return exit_code_of_faults([fault])

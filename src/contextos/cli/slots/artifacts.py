@@ -24,8 +24,7 @@ from contextos.cli.terminal import REFUSED, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
-    from contextos.deployment.acts.act import Actor
-    from contextos.deployment.deployment import Deployment
+    pass
 
 OrgOption = Annotated[str, typer.Option("--org", metavar="ID", help="The organisation that owns the artifact.")]
 ArtifactArgument = Annotated[str, typer.Argument(metavar="ARTIFACT", help="The artifact's id within its organisation.")]
@@ -52,7 +51,7 @@ def register_extension_command(
     from contextos.deployment.acts.curation import register_extension
 
     manifest = parse(ExtensionManifest, {"extension": extension, "satisfies": satisfies or []})
-    _curate(workspace, tenant, by, key, lambda app, of, actor: register_extension(app, of, manifest, by=actor))
+    _curate(workspace, tenant, by, key, register_extension, manifest)
     print_result(manifest.to_json(), [f"{extension} is installed"], as_json=as_json)
     return 0
 
@@ -88,8 +87,8 @@ def add_artifact_command(
         "owner_id": owner_id,
         "visibility": visibility,
     }
-    made = _curate(workspace, tenant, by, key, lambda app, of, actor: add_artifact(app, of, fields, by=actor))
-    print_result(made.to_json(), [f"{artifact} is added"], as_json=as_json)
+    added = _curate(workspace, tenant, by, key, add_artifact, fields)
+    print_result(added.to_json(), [f"{artifact} is added"], as_json=as_json)
     return 0
 
 
@@ -114,9 +113,9 @@ def add_revision_command(
         detail = f"`{file}` is not UTF-8"
         raise InvalidInput(Problem("/content", "not_utf8", detail, "pass UTF-8 text")) from None
     fields = {"artifact_id": artifact, "org_id": org, "mime": mime, "content": content}
-    made = _curate(workspace, tenant, by, key, lambda app, of, actor: add_revision(app, of, fields, by=actor))
-    body = {name: value for name, value in made.to_json().items() if name != "content"}
-    print_result(body, [f"{artifact} has revision {made.revision}: {made.revision_id}"], as_json=as_json)
+    revision = _curate(workspace, tenant, by, key, add_revision, fields)
+    body = {name: value for name, value in revision.to_json().items() if name != "content"}
+    print_result(body, [f"{artifact} has revision {revision.revision}: {revision.revision_id}"], as_json=as_json)
     return 0
 
 
@@ -141,16 +140,14 @@ def classify_command(
     from contextos.deployment.acts.curation import classify_artifact
 
     fields = {"artifact_id": artifact, "org_id": org, "extension": extension, "asserted_by": asserted_by}
-    made = _curate(workspace, tenant, by, key, lambda app, of, actor: classify_artifact(app, of, fields, by=actor))
-    if isinstance(made, Outranked):
-        line = (
-            f"refused: {displayed(made.by.principal_id)} asserted otherwise as {made.by.asserted_by}, which is stronger"
-        )
-        print_result({"outranked": made.to_json()}, [line], as_json=as_json)
+    assertion = _curate(workspace, tenant, by, key, classify_artifact, fields)
+    if isinstance(assertion, Outranked):
+        objection = f"{displayed(assertion.by.principal_id)} asserted otherwise as {assertion.by.asserted_by}"
+        line = f"refused: {objection}, which is stronger"
+        print_result({"outranked": assertion.to_json()}, [line], as_json=as_json)
         return REFUSED
-    print_result(
-        made.to_json(), [f"{artifact} is {extension} ({made.eligibility}): {made.assertion_id}"], as_json=as_json
-    )
+    line = f"{artifact} is {extension} ({assertion.eligibility}): {assertion.assertion_id}"
+    print_result(assertion.to_json(), [line], as_json=as_json)
     return 0
 
 
@@ -170,10 +167,7 @@ def archive_command(
     """
     from contextos.deployment.acts.curation import archive_assertion
 
-    def archive(app: Deployment, of: str, actor: Actor) -> Awaitable[None]:
-        return archive_assertion(app, of, org, artifact, extension, by=actor)
-
-    _curate(workspace, tenant, by, key, archive)
+    _curate(workspace, tenant, by, key, archive_assertion, org, artifact, extension)
     body = {"artifact_id": artifact, "extension": extension}
     print_result(body, [f"{displayed(artifact)} is no longer {displayed(extension)}"], as_json=as_json)
     return 0
@@ -194,21 +188,17 @@ def tombstone_command(
     """
     from contextos.deployment.acts.curation import delete_artifact
 
-    _curate(workspace, tenant, by, key, lambda app, of, actor: delete_artifact(app, of, org, artifact, by=actor))
+    _curate(workspace, tenant, by, key, delete_artifact, org, artifact)
     print_result({"artifact_id": artifact}, [f"{displayed(artifact)} is hidden from now on"], as_json=as_json)
     return 0
 
 
 def _curate(
-    workspace: Path | None,
-    tenant: str,
-    by: str,
-    key: Path | None,
-    operation: Callable[[Deployment, str, Actor], Awaitable[Any]],
+    workspace: Path | None, tenant: str, by: str, key: Path | None, act: Callable[..., Awaitable[Any]], *args: Any
 ) -> Any:
-    """Run `operation`, which changes the artifacts of the tenant, as the actor of `--by` and `--key`."""
+    """Do `act`, which changes the artifacts of the tenant, with `args` as the actor of `--by` and `--key`."""
 
-    async def inside(context: CommandContext) -> Any:
-        return await operation(context.deployment, context.tenant_id, named_actor(by, key))
+    async def operation(context: CommandContext) -> Any:
+        return await act(context.deployment, context.tenant_id, *args, by=named_actor(by, key))
 
-    return with_context(workspace, tenant, inside)
+    return with_context(workspace, tenant, operation)

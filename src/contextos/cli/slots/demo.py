@@ -68,8 +68,8 @@ def slots_demo_command(as_json: JsonOption = False) -> int:
         if not as_json:
             print_result({}, lines, as_json=False)
 
-    with tempfile.TemporaryDirectory(prefix="contextos-slots-") as where:
-        workspace = make_workspace(Path(where) / "workspace", witness=DEMO_WITNESS)
+    with tempfile.TemporaryDirectory(prefix="contextos-slots-") as folder:
+        workspace = make_workspace(Path(folder) / "workspace", witness=DEMO_WITNESS)
         result = with_context(workspace.path, workspace.tenant_id, lambda context: _play(context, say))
     print_result(result, (), as_json=as_json)
     return 0
@@ -86,10 +86,10 @@ async def _play(context: CommandContext, say: Callable[..., None]) -> dict[str, 
     slot = slot_of(loads((folder / "cinatra" / "oas.json").read_bytes()), DEMO_SLOT)
     stage = _Stage(context, actor, slot, package, say)
     await _fill(stage)
-    acts = [await _by_nobody(stage, mode) for mode in ("accumulate", "override")]
-    acts += [await _by_a_person(stage), await _one_by_a_person(stage), await _nothing(stage)]
-    replayed = await _years_later(stage)
-    return {"acts": [done.act.to_json() for done in acts], "replayed_equal": replayed}
+    acts = [await _select_automatically(stage, mode) for mode in ("accumulate", "override")]
+    acts += [await _select_several(stage), await _select_one(stage), await _select_nothing(stage)]
+    replayed = await _replay_later(stage)
+    return {"acts": [selection.act.to_json() for selection in acts], "replayed_equal": replayed}
 
 
 async def _fill(stage: _Stage) -> None:
@@ -115,53 +115,54 @@ async def _fill(stage: _Stage) -> None:
         stage.say(f"  {name:<13} {visibility:<11} {extension}")
 
 
-async def _by_nobody(stage: _Stage, mode: str) -> Selected:
+async def _select_automatically(stage: _Stage, mode: str) -> Selected:
     from contextos.context.slots.select import select_autonomously
 
-    slot = _changed(stage.slot, selectionMode="autonomous", resolutionMode=mode)
+    slot = _with_fields(stage.slot, selectionMode="autonomous", resolutionMode=mode)
     stage.say("", Heading(f"Nobody picks, {mode}"), "")
-    resolution = await _resolved(stage, slot)
-    done = await select_autonomously(
+    resolution = await _resolve(stage, slot)
+    selection = await select_autonomously(
         slot, resolution, _origin(stage, f"{mode}_by_nobody"), at_us=stage.now_us, artifacts=stage.artifacts
     )
-    why = {
+    reasons = {
         "accumulate": "all that Ann may see, from narrow to broad",
         "override": "the narrowest scope that has any wins, and there the first",
     }
-    return _pinned(stage, done, why[mode], {"accumulate": 4, "override": 1}[mode])
+    return _expect_pinned(stage, selection, reasons[mode], {"accumulate": 4, "override": 1}[mode])
 
 
-async def _by_a_person(stage: _Stage) -> Selected:
+async def _select_several(stage: _Stage) -> Selected:
     stage.say("", Heading("Ann picks, accumulate"), "")
-    resolution = await _resolved(stage, stage.slot)
-    spied = resolution.refs[0].to_json() | {"artifactId": "icp_of_legal"}
-    for refs, why in (
-        ([spied], "of something that she may not see"),
+    resolution = await _resolve(stage, stage.slot)
+    hidden = resolution.refs[0].to_json() | {"artifactId": "icp_of_legal"}
+    for refs, reason in (
+        ([hidden], "of something that she may not see"),
         ([resolution.refs[1].to_json()] * 2, "of one thing twice"),
     ):
-        refused = await _answered(stage, stage.slot, refs, "picked")
-        stage.say(f"A pick {why} is refused: {getattr(refused, 'code', '')}. She is asked again; the run lives.")
-        _expect(not hasattr(refused, "act"), "a pick that does not count is refused")
+        refusal = await _answer(stage, stage.slot, refs, "picked")
+        stage.say(f"A pick {reason} is refused: {getattr(refusal, 'code', '')}. She is asked again; the run lives.")
+        _expect(not hasattr(refusal, "act"), "a pick that does not count is refused")
     picked = [resolution.refs[1].to_json() | {"sourceScope": "project"}, resolution.refs[3].to_json()]
-    done = await _answered(stage, stage.slot, picked, "picked")
-    return _pinned(stage, done, "her pick; scope and owner are the server's own words, whatever the answer said", 2)
+    selection = await _answer(stage, stage.slot, picked, "picked")
+    reason = "her pick; scope and owner are the server's own words, whatever the answer said"
+    return _expect_pinned(stage, selection, reason, 2)
 
 
-async def _one_by_a_person(stage: _Stage) -> Selected:
-    slot = _changed(stage.slot, resolutionMode="override", maxItems=None)
+async def _select_one(stage: _Stage) -> Selected:
+    slot = _with_fields(stage.slot, resolutionMode="override", maxItems=None)
     stage.say("", Heading("Ann picks, override"), "")
-    resolution = await _resolved(stage, slot)
-    done = await _answered(stage, slot, [resolution.refs[0].to_json()], "picked_one")
-    return _pinned(stage, done, "one of the narrowest scope that has any", 1)
+    resolution = await _resolve(stage, slot)
+    selection = await _answer(stage, slot, [resolution.refs[0].to_json()], "picked_one")
+    return _expect_pinned(stage, selection, "one of the narrowest scope that has any", 1)
 
 
-async def _nothing(stage: _Stage) -> Selected:
+async def _select_nothing(stage: _Stage) -> Selected:
     stage.say("", Heading("Ann wants none of it"), "")
-    done = await _answered(stage, stage.slot, [], "picked_nothing")
-    return _pinned(stage, done, "an answer of nothing is an answer, and the record says so", 0)
+    selection = await _answer(stage, stage.slot, [], "picked_nothing")
+    return _expect_pinned(stage, selection, "an answer of nothing is an answer, and the record says so", 0)
 
 
-async def _years_later(stage: _Stage) -> bool:
+async def _replay_later(stage: _Stage) -> bool:
     from contextos.context.slots.select import replay_selection
 
     stage.say("", Heading("Years later"), "")
@@ -174,7 +175,7 @@ async def _years_later(stage: _Stage) -> bool:
     stage.say("One artifact was rewritten, one classified anew, one classification ended, one artifact removed.")
     after = [[pin.to_json() for pin in await replay_selection(act, artifacts=stage.artifacts)] for act in acts]
     _expect(before == after and len(acts) == 5, "old pins read the same bytes")
-    resolution = await _resolved(stage, stage.slot)
+    resolution = await _resolve(stage, stage.slot)
     _expect([ref.artifact_id for ref in resolution.refs] == ["icp_of_ann", "icp_of_sales"], "new selections see it all")
     stage.say(f"All {len(acts)} acts of the run replay to the same bytes.")
     return before == after
@@ -210,29 +211,29 @@ async def _classify(stage: _Stage, name: str, extension: str) -> None:
     )
 
 
-async def _resolved(stage: _Stage, slot: AgentContextSlot) -> SlotResolution:
+async def _resolve(stage: _Stage, slot: AgentContextSlot) -> SlotResolution:
     from contextos.context.slots.resolve import resolve_context_slot
 
     installed = await stage.artifacts.extensions()
-    found = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
-    stage.say(f"Slot {slot.slot_id} can take {len(found.refs)}:")
-    stage.say(*(f"  {line.source_scope:<12}  {displayed(line.title)}" for line in found.manifest))
-    return found
+    resolution = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
+    stage.say(f"Slot {slot.slot_id} can take {len(resolution.refs)}:")
+    stage.say(*(f"  {line.source_scope:<12}  {displayed(line.title)}" for line in resolution.manifest))
+    return resolution
 
 
-async def _answered(stage: _Stage, slot: AgentContextSlot, refs: Sequence[dict[str, Any]], key: str) -> Done:
+async def _answer(stage: _Stage, slot: AgentContextSlot, refs: Sequence[dict[str, Any]], key: str) -> Done:
     from contextos.context.slots.resolve import resolve_context_slot
     from contextos.context.slots.select import select_interactively
 
     answer = {"slotId": slot.slot_id, "resolutionMode": slot.resolution_mode, "selectedRefs": list(refs)}
     installed = await stage.artifacts.extensions()
-    found = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
+    resolution = await resolve_context_slot(stage.actor, slot, None, installed, artifacts=stage.artifacts)
     return await select_interactively(
-        slot, found, answer, _origin(stage, key), at_us=stage.now_us, artifacts=stage.artifacts
+        slot, resolution, answer, _origin(stage, key), at_us=stage.now_us, artifacts=stage.artifacts
     )
 
 
-def _changed(slot: AgentContextSlot, **changes: Any) -> AgentContextSlot:
+def _with_fields(slot: AgentContextSlot, **changes: Any) -> AgentContextSlot:
     fields = slot.to_json() | changes
     return type(slot).model_validate({name: value for name, value in fields.items() if value is not None})
 
@@ -249,17 +250,17 @@ def _origin(stage: _Stage, key: str) -> Any:
     )
 
 
-def _pinned(stage: _Stage, done: Done, why: str, count: int) -> Selected:
+def _expect_pinned(stage: _Stage, selection: Done, reason: str, count: int) -> Selected:
     from contextos.contracts.envelopes.slots import Selected
 
-    if not isinstance(done, Selected):
-        raise Integrity(f"the demo expected a selection and got `{done.code}`; please report it")
-    _expect(len(done.act.refs) == count, f"{count} refs are pinned")
-    stage.say(f"Pinned {count}: {why}.")
-    stage.say(*(f"  {line.ref}  {line.source_scope}" for line in done.manifest))
-    return done
+    if not isinstance(selection, Selected):
+        raise Integrity(f"the demo expected a selection and got `{selection.code}`; please report it")
+    _expect(len(selection.act.refs) == count, f"{count} refs are pinned")
+    stage.say(f"Pinned {count}: {reason}.")
+    stage.say(*(f"  {line.ref}  {line.source_scope}" for line in selection.manifest))
+    return selection
 
 
-def _expect(holds: bool, what: str) -> None:
+def _expect(holds: bool, claim: str) -> None:
     if not holds:
-        raise Integrity(f"the demo expected that {what}; please report it")
+        raise Integrity(f"the demo expected that {claim}; please report it")

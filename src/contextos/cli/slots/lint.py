@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from contextos.cli.command_context import JsonOption
-from contextos.cli.terminal import USAGE, print_result
+from contextos.cli.terminal import USAGE, print_result, problem_document
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
 
@@ -36,28 +36,22 @@ def slots_lint_command(
 
     Needs the distribution `contextos-agentspec`.
     """
-    with _extra():
+    with _require_agentspec():
         from contextos_agentspec.agents import lint_agents
 
-    agents, found = lint_agents(paths, imported)
+    agents, problems = lint_agents(paths, imported)
     documents = [
-        {
-            "file": str(path),
-            "pointer": displayed(one.pointer),
-            "code": one.code,
-            "detail": displayed(one.detail),
-            "remedy": displayed(one.remedy),
-        }
-        for path, one in found
+        {"file": str(path), **problem_document(problem), "pointer": displayed(problem.pointer)}
+        for path, problem in problems
     ]
     # The JSON document keeps the paths as they are: it escapes what is not ASCII, and a program wants to open them.
-    lines = [displayed(f"{path}: {one.code} {one}") for path, one in found]
+    lines = [displayed(f"{path}: {problem.code} {problem}") for path, problem in problems]
     print_result(
         {"files": [str(path) for path in agents], "problems": documents},
         lines or [displayed(f"{path}: fine") for path in agents],
         as_json=as_json,
     )
-    return USAGE if found else 0
+    return USAGE if problems else 0
 
 
 def slots_agent_command(as_json: JsonOption = False) -> int:
@@ -65,14 +59,14 @@ def slots_agent_command(as_json: JsonOption = False) -> int:
 
     Needs the distribution `contextos-agentspec`.
     """
-    with _extra():
+    with _require_agentspec():
         flow = files("contextos_agentspec").joinpath("selection_agent.json").read_text("utf-8")
     print_result(json.loads(flow), flow.splitlines(), as_json=as_json)
     return 0
 
 
 @contextmanager
-def _extra() -> Iterator[None]:
+def _require_agentspec() -> Iterator[None]:
     """Return a context in which a module that is not installed is an `InvalidSettings` that says what to install."""
     try:
         yield

@@ -53,13 +53,13 @@ def slots_resolve_command(
     as_json: JsonOption = False,
 ) -> int:
     """Show which artifacts a slot can take now. Nothing is written."""
-    known, declared = _asked(agent, slot, actor)
+    user, declared_slot = _read_inputs(agent, slot, actor)
 
     async def operation(context: CommandContext) -> SlotResolution:
-        return await _steps(context, broader).offer(declared, known, project or None)
+        return await _steps(context, broader).offer(declared_slot, user, project or None)
 
-    found = with_read_context(workspace, tenant, operation)
-    print_result(found.to_json(), _offered(found), as_json=as_json)
+    resolution = with_read_context(workspace, tenant, operation)
+    print_result(resolution.to_json(), _offer_lines(resolution), as_json=as_json)
     return 0
 
 
@@ -86,7 +86,7 @@ def slots_select_command(
 
     Without an answer an interactive slot shows its offer.
     """
-    known, declared = _asked(agent, slot, actor, package)
+    user, declared_slot = _read_inputs(agent, slot, actor, package)
     response = read_file(answer) if answer else None
 
     async def operation(context: CommandContext) -> tuple[SlotResolution | None, Any]:
@@ -94,23 +94,23 @@ def slots_select_command(
         from contextos.contracts.encoding.codec import parse
         from contextos.contracts.envelopes.slots import SelectionOrigin
 
-        of, steps = project or None, _steps(context, broader)
+        project_id, steps = project or None, _steps(context, broader)
         fields = {
-            "org_id": require_organisation(known),
+            "org_id": require_organisation(user),
             "parent_run_id": run,
             "parent_package_name": package,
-            "principal_id": known.principal_id,
+            "principal_id": user.principal_id,
             "act_key": key,
         }
         origin = parse(SelectionOrigin, fields)
-        if declared.selection_mode == "autonomous":
-            return None, await steps.take(declared, known, of, origin)
+        if declared_slot.selection_mode == "autonomous":
+            return None, await steps.take(declared_slot, user, project_id, origin)
         if response is None:
-            return await steps.offer(declared, known, of), None
-        return None, await steps.answer(declared, known, of, origin, response)
+            return await steps.offer(declared_slot, user, project_id), None
+        return None, await steps.answer(declared_slot, user, project_id, origin, response)
 
-    found, done = with_context(workspace, tenant, operation)
-    return _print_outcome(found, done, as_json)
+    resolution, outcome = with_context(workspace, tenant, operation)
+    return _print_outcome(resolution, outcome, as_json)
 
 
 def slots_answer_command(
@@ -143,13 +143,13 @@ def slots_answer_command(
         run_id = await context.run_id(run)
         if response is None:
             return (await read_offer(context.deployment, context.tenant_id, run_id, by=by))[1], None
-        done = await answer_slot(context.deployment, context.tenant_id, run_id, response, by=named_actor(by, key))
-        if not isinstance(done, PickRefused):
+        outcome = await answer_slot(context.deployment, context.tenant_id, run_id, response, by=named_actor(by, key))
+        if not isinstance(outcome, PickRefused):
             await context.drive_on(run_id)
-        return None, done
+        return None, outcome
 
-    found, done = with_context(workspace, tenant, operation)
-    return _print_outcome(found, done, as_json)
+    resolution, outcome = with_context(workspace, tenant, operation)
+    return _print_outcome(resolution, outcome, as_json)
 
 
 def slots_selections_command(
@@ -160,9 +160,9 @@ def slots_selections_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """List the selections of a run, in order, with what each pinned.
+    """List the selections of a run, in order, with the artifacts that each pinned.
 
-    Those of a governed run are compared with its journal.
+    The selections of a governed run are compared with its journal.
     """
 
     async def operation(context: CommandContext) -> list[tuple[Any, Sequence[Any]]]:
@@ -174,34 +174,38 @@ def slots_selections_command(
         selections = await artifacts.selections(org, run)
         if selections and RUN.fits(run, sealed=True):
             await verify_audited_run(context.store, context.tenant_id, run, context.app.keys)
-        return [(one, await replay_selection(one, artifacts=artifacts)) for one in selections]
+        return [(selection, await replay_selection(selection, artifacts=artifacts)) for selection in selections]
 
-    found = with_read_context(workspace, tenant, operation)
+    selections = with_read_context(workspace, tenant, operation)
     lines: list[str] = []
-    for one, pinned in found:
-        lines.append(f"{one.selection_id}  {one.slot_id}: {len(pinned)} by {one.selected_by} ({one.resolution_mode})")
+    for selection, pinned in selections:
+        selector = f"by {selection.selected_by} ({selection.resolution_mode})"
+        lines.append(f"{selection.selection_id}  {selection.slot_id}: {len(pinned)} {selector}")
         for pin in pinned:
             lines.append(f"  {pin.ref.source_scope:<12}  {displayed(pin.title)}  revision {pin.revision.revision}")
             lines += [f"    {displayed(line)}" for line in pin.revision.content.splitlines() if content]
-    shown = [{"act": one.to_json(), "pinned": [_pin(pin, content) for pin in pinned]} for one, pinned in found]
-    print_result({"selections": shown}, lines or ["there are no selections"], as_json=as_json)
+    documents = [
+        {"act": selection.to_json(), "pinned": [_pin_document(pin, content) for pin in pinned]}
+        for selection, pinned in selections
+    ]
+    print_result({"selections": documents}, lines or ["there are no selections"], as_json=as_json)
     return 0
 
 
-def _asked(agent: Path, slot: str, actor: Path, package: str | None = None) -> tuple[SlotActor, AgentContextSlot]:
+def _read_inputs(agent: Path, slot: str, actor: Path, package: str | None = None) -> tuple[SlotActor, AgentContextSlot]:
     from contextos.context.slots.oas import require_package, slot_of
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.encoding.yaml_text import read_document
     from contextos.contracts.envelopes.slots import SlotActor
 
     with about(actor):
-        known = parse(SlotActor, read_file(actor))
+        user = parse(SlotActor, read_file(actor))
     with about(agent):
         document = read_document(read_file(agent))
-        declared = slot_of(document, slot)
+        declared_slot = slot_of(document, slot)
         if package is not None:
             require_package(document, package)
-        return known, declared
+        return user, declared_slot
 
 
 def _steps(context: CommandContext, broader: bool) -> ArtifactSlots:
@@ -211,38 +215,39 @@ def _steps(context: CommandContext, broader: bool) -> ArtifactSlots:
     return ArtifactSlots(shelf, shelf, context.deployment.ports.clock, include_broader=broader)
 
 
-def _print_outcome(found: SlotResolution | None, done: Any, as_json: bool) -> int:
+def _print_outcome(resolution: SlotResolution | None, outcome: Any, as_json: bool) -> int:
     from contextos.context.slots.select import bind_selection
     from contextos.contracts.envelopes.slots import PickRefused
 
-    if found is not None and done is None:
-        how = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs chosen from `refs` of --json"
-        print_result({"offered": found.to_json()}, [*_offered(found), how], as_json=as_json)
+    if resolution is not None and outcome is None:
+        hint = "answer with --answer FILE: slotId, resolutionMode, and selectedRefs chosen from `refs` of --json"
+        print_result({"offered": resolution.to_json()}, [*_offer_lines(resolution), hint], as_json=as_json)
         return WAITING
-    if isinstance(done, PickRefused):
-        line = f"refused: {done.code}: {displayed(done.detail)}; nothing is recorded, answer again"
-        print_result({"refused": done.to_json()}, [line], as_json=as_json)
+    if isinstance(outcome, PickRefused):
+        line = f"refused: {outcome.code}: {displayed(outcome.detail)}; nothing is recorded, answer again"
+        print_result({"refused": outcome.to_json()}, [line], as_json=as_json)
         return REFUSED
-    if isinstance(done, str):
-        print_result({"selection_id": done}, [f"{done}  sent; the flow goes on with it"], as_json=as_json)
+    if isinstance(outcome, str):
+        print_result({"selection_id": outcome}, [f"{outcome}  sent; the flow goes on with it"], as_json=as_json)
         return 0
-    head = f"{done.act.selection_id}  {'recorded' if done.wrote else 'was recorded before'}"
-    body = {"act": done.act.to_json(), "wrote": done.wrote, "contextRefs": [bind_selection(done).to_json()]}
-    print_result(body, [head, *_lines(done.manifest)], as_json=as_json)
+    head = f"{outcome.act.selection_id}  {'recorded' if outcome.wrote else 'was recorded before'}"
+    body = {"act": outcome.act.to_json(), "wrote": outcome.wrote, "contextRefs": [bind_selection(outcome).to_json()]}
+    print_result(body, [head, *_manifest_lines(outcome.manifest)], as_json=as_json)
     return 0
 
 
-def _offered(found: SlotResolution) -> list[str]:
-    more = ["there are more; narrow the slot or the project"] if found.more else []
-    return [f"{found.slot_id} ({found.resolution_mode}) can take {len(found.refs)}:", *_lines(found.manifest), *more]
+def _offer_lines(resolution: SlotResolution) -> list[str]:
+    notes = ["there are more; narrow the slot or the project"] if resolution.more else []
+    heading = f"{resolution.slot_id} ({resolution.resolution_mode}) can take {len(resolution.refs)}:"
+    return [heading, *_manifest_lines(resolution.manifest), *notes]
 
 
-def _lines(manifest: Sequence[ManifestLine]) -> Iterator[str]:
+def _manifest_lines(manifest: Sequence[ManifestLine]) -> Iterator[str]:
     for line in manifest:
         yield f"  {line.source_scope:<12}  {displayed(line.title)}  {line.extension}  {line.ref}"
 
 
-def _pin(pin: Any, content: bool) -> dict[str, Any]:
+def _pin_document(pin: Any, content: bool) -> dict[str, Any]:
     document: dict[str, Any] = pin.to_json()
     if not content:
         del document["revision"]["content"]

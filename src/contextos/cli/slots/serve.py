@@ -41,16 +41,16 @@ def slots_serve_command(
     from contextos.server.serving import PATH, address_of, listen, serve_http
 
     with about(actor):
-        known = parse(SlotActor, read_file(actor))
-    kept = read_token(token_file) if token_file else ""
+        user = parse(SlotActor, read_file(actor))
+    file_token = read_token(token_file) if token_file else ""
 
     async def operation(context: CommandContext) -> None:
         artifacts = context.app.stores.artifacts(context.tenant_id)
-        server = slots_server(known, artifacts, artifacts)
+        server = slots_server(user, artifacts, artifacts)
         if wire:
             await serve_stdio(server, wire)
             return
-        token = kept if token_file else secrets.token_urlsafe(32)
+        token = file_token if token_file else secrets.token_urlsafe(32)
         bound = listen(http)
         print_note(f"serving http://{address_of(bound)}{PATH}")
         if token_file is None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 
 from contextos.server.access import require_role
-from contextos.server.console.acts import acts_on
+from contextos.server.console.links import acts_on
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.shared.pages import LongCursor
 from contextos.service.acts import signer_elsewhere

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from contextos.contracts.encoding.codec import parse
 from contextos.errors import InvalidInput, Problem
 from contextos.server.access import require_role
-from contextos.server.console.acts import acts_on, form_address, may_sign
+from contextos.server.console.links import acts_on, form_address, may_sign
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.service.acts import signer_elsewhere
 from contextos.service.operations.facts import FACT_READERS, FactQuery, list_facts

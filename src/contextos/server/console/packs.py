@@ -17,7 +17,7 @@ from contextos.control.artifact_repository import ActiveArtifacts
 from contextos.packs.difference import pack_changes
 from contextos.packs.printing import print_condition
 from contextos.server.access import require_role
-from contextos.server.console.acts import Link, acts_on, form_address
+from contextos.server.console.links import Link, acts_on, form_address
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.control.packs import RefName
 from contextos.server.problems import not_found

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.server.console.assets import asset_address
-from contextos.server.console.references import reference_address
+from contextos.server.console.links import reference_address
 
 PAGE_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "

@@ -13,7 +13,7 @@ from contextos.contracts.model import MAX_COUNT
 from contextos.deployment.dead_letters import dead_letter
 from contextos.errors import ApprovalRefused, NotFound
 from contextos.server.access import RunName, askable_question, is_own, readable_run, visible_runs
-from contextos.server.console.acts import Link, form_address
+from contextos.server.console.links import Link, form_address
 from contextos.server.console.reading import ConsoleReader, ConsoleReaderHere, PageRoute, render_for
 from contextos.server.console.rendering import CutLines
 from contextos.server.console.selector import SELECTOR

@@ -14,7 +14,7 @@ from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.model import Model
 from contextos.errors import InvalidInput, NotFound, Problem
-from contextos.server.console.acts import acts_on, may_sign
+from contextos.server.console.links import acts_on, may_sign
 from contextos.server.console.reading import ConsoleReaderHere, PageRoute, render_for
 from contextos.server.operate.work import WorkHere
 from contextos.server.operations import asked_by

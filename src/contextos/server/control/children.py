@@ -64,23 +64,23 @@ class Children:
         try:
             with self._places.place(tenant_id):
                 async with asyncio.timeout(MAX_WALL_S) as limit:
-                    watching = asyncio.create_task(self._end_without_caller(limit))
+                    watcher = asyncio.create_task(self._end_without_caller(limit))
                     try:
                         yield
                     finally:
-                        watching.cancel()
+                        watcher.cancel()
         except TimeoutError:
             detail = f"the work took longer than {MAX_WALL_S} s; send it again, or less of it"
             raise HttpProblem(503, "too_slow", detail, {"Retry-After": "5"}) from None
 
     async def _end_without_caller(self, limit: asyncio.Timeout) -> None:
         """End the time limit when the caller goes away. Nobody reads the answer then, which says `too_slow`."""
-        gone = False
-        while not gone:
+        is_gone = False
+        while not is_gone:
             # If more data came on the connection, the server stops reading until `receive` is called again.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    gone = (await self._receive())["type"] == "http.disconnect"
+                    is_gone = (await self._receive())["type"] == "http.disconnect"
         if not limit.expired():
             limit.reschedule(asyncio.get_running_loop().time())
 
@@ -104,14 +104,14 @@ async def in_child(kind: str, tenant_id: str, **fields: Any) -> dict[str, Any]:
     task = json.dumps({"work": kind, "tenant": tenant_id, **fields}).encode()
     if len(task) > MAX_TASK_BYTES:
         raise HttpProblem(422, "too_large", "the work has too much input; name fewer runs, or send less")
-    answer = await _answer(task)
+    answer = await _run_child(task)
     if "refused" in answer:
         error = MalformedJson if answer["refused"] == "malformed" else InvalidArtifact
-        raise error(*(Problem(**one) for one in answer["problems"]))
+        raise error(*(Problem(**problem) for problem in answer["problems"]))
     return answer
 
 
-async def _answer(task: bytes) -> dict[str, Any]:
+async def _run_child(task: bytes) -> dict[str, Any]:
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -125,20 +125,20 @@ async def _answer(task: bytes) -> dict[str, Any]:
         )
     except OSError as error:
         raise Unavailable("authoring", "no process can be started") from error
-    talk = asyncio.create_task(process.communicate(task))
+    exchange = asyncio.create_task(process.communicate(task))
     try:
-        await asyncio.wait({talk})
+        await asyncio.wait({exchange})
     finally:
         if process.returncode is None:
             process.kill()
         # Read to the end also when cancelled: `process.wait()` alone never returns while a full pipe is unread.
-        await asyncio.wait({talk})
-    out, _ = talk.result()
+        await asyncio.wait({exchange})
+    output, _ = exchange.result()
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, work.OUT_OF_MEMORY):
         detail = "the document costs more time or memory than it may; send a smaller one"
         raise HttpProblem(422, "too_much_work", detail)
     if process.returncode != 0:
-        _LOG.error("work on a pack failed", extra=json.loads(out) if out else {})
+        _LOG.error("work on a pack failed", extra=json.loads(output) if output else {})
         raise HttpProblem(500, "defect", "the request could not be answered; the log of the server has the reason")
-    answer: Mapping[str, Any] = json.loads(out)
+    answer: Mapping[str, Any] = json.loads(output)
     return dict(answer)

@@ -129,19 +129,19 @@ async def post_lint(
 ) -> LintReport:
     """Check a pack, a catalog or a policy before it is signed."""
     require_role(roles, *PACK_READERS)
-    here = await known_in(app.deployment, caller.tenant_id) if sent.here else None
+    facts = await deployment_facts(app.deployment, caller.tenant_id) if sent.here else None
     answer = await children.do(
         "lint",
         caller.tenant_id,
         document=sent.document,
         beside=sent.beside,
         definitions=tool_definitions(app, caller),
-        here=here,
+        here=facts,
     )
-    return LintReport(problems=[ProblemPart(**one) for one in answer["problems"]], more=answer["more"])
+    return LintReport(problems=[ProblemPart(**problem) for problem in answer["problems"]], more=answer["more"])
 
 
-async def known_in(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
+async def deployment_facts(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
     """Return the facts of a deployment that lint needs beside its tools, in the form that the child reads."""
     catalog = deployment.catalog(tenant_id)
     policies, models = await policies_in_force(catalog), await catalog.models()
@@ -149,8 +149,8 @@ async def known_in(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
         "roles": (await deployment.ports.directory.held_roles(tenant_id)).to_json(),
         "egress": deployment.config.egress.get(tenant_id, ()),
         "deployed": Deployed.by(deployment).to_json(),
-        "policies": [one.to_json() for one in policies.values()],
-        "models": [one.to_json() for one in models],
+        "policies": [policy.to_json() for policy in policies.values()],
+        "models": [model.to_json() for model in models],
     }
 
 
@@ -167,8 +167,8 @@ async def post_compilation(
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
     fields = {"trace": trace_of(app, caller, request.headers.items()).to_json(), **fields}
     async with children.place(caller.tenant_id):
-        seen = await preview(app.deployment, canonical(fields))
-    return CompiledDocument(compiled=seen.compiled, failures=list(seen.failures))
+        result = await preview(app.deployment, canonical(fields))
+    return CompiledDocument(compiled=result.compiled, failures=list(result.failures))
 
 
 def tool_definitions(app: App, caller: Caller) -> list[dict[str, Any]]:

@@ -67,13 +67,13 @@ async def get_pack(
 ) -> ArtifactDocument | Response:
     """Read one published artifact. `ETag` is the digest of its content."""
     require_role(roles, *PACK_READERS)
-    found = await app.artifacts.get(caller.tenant_id, ref)
+    artifact = await app.artifacts.get(caller.tenant_id, ref)
     # Whether it is withdrawn can change, and its content cannot.
-    tag = f'"{found.digest}{"-withdrawn" if found.withdrawn else ""}"'
+    tag = f'"{artifact.digest}{"-withdrawn" if artifact.withdrawn else ""}"'
     if is_unchanged(tag, if_none_match):
         return unchanged(tag)
     response.headers["ETag"] = tag
-    return found
+    return artifact
 
 
 @pack_routes.post("/packs/statement", openapi_extra=body_of(Publication))
@@ -82,7 +82,7 @@ async def post_publication_statement(
 ) -> ActDocument:
     """Return what the caller signs to publish an artifact. Nothing is published."""
     require_role(roles, PUBLISHER_ROLE)
-    return await act_document(app.deployment, caller.tenant_id, await _publication(app, caller, sent))
+    return await act_document(app.deployment, caller.tenant_id, await _propose_publication(app, caller, sent))
 
 
 @pack_routes.post(
@@ -99,17 +99,17 @@ async def post_publication(
     The same content again changes nothing.
     """
     require_role(roles, PUBLISHER_ROLE)
-    ref, new = await done_with(app.deployment, await _publication(app, caller, sent), sent.tokens)
-    if not new:
+    ref, is_new = await done_with(app.deployment, await _propose_publication(app, caller, sent), sent.tokens)
+    if not is_new:
         response.status_code = 200
     return PublishedDocument(ref=ref)
 
 
-async def _publication(app: App, caller: Caller, sent: Publication) -> ActProposal[tuple[str, bool]]:
+async def _propose_publication(app: App, caller: Caller, publication: Publication) -> ActProposal[tuple[str, bool]]:
     try:
-        app.deployment.catalog(caller.tenant_id).opened(dict(sent.envelope))
+        app.deployment.catalog(caller.tenant_id).opened(dict(publication.envelope))
     except SignatureInvalid:
         detail = "no key that may sign packs here signed the envelope; its author signs it"
         raise HttpProblem(403, "not_signed", detail) from None
     by = signer_elsewhere(caller.subject)
-    return await publish_artifact.propose(app.deployment, caller.tenant_id, sent.envelope, by=by)
+    return await publish_artifact.propose(app.deployment, caller.tenant_id, publication.envelope, by=by)

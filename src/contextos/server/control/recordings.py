@@ -47,7 +47,7 @@ class SessionChoice(Model):
     limit: int | None = Field(default=None, ge=1, le=MAX_READ_RUNS)
 
     @model_validator(mode="after")
-    def _refuse_a_limit_of_named_runs(self) -> Self:
+    def _check_limit(self) -> Self:
         if self.runs and self.limit is not None:
             raise ValueError("`limit` is of the newest runs, and `runs` are named; leave one out")
         return self
@@ -139,17 +139,17 @@ async def post_observations(
 ) -> ObservationReport:
     """Count what packs that observe would have denied or asked, by rule."""
     require_role(roles, *PACK_READERS)
-    async with _recording(app, caller, roles, children, sent) as (recording, _):
+    async with _read_recording(app, caller, roles, children, sent) as (recording, _):
         counts = counts_by_rule(recording.sessions)
     rules = [
         ObservedRule(
-            rule=one.rule,
-            verdict=one.verdict,
-            detail=one.detail,
-            count=one.count,
-            examples=[NamedCall(run_id=run, call_id=call) for run, call in one.examples],
+            rule=rule.rule,
+            verdict=rule.verdict,
+            detail=rule.detail,
+            count=rule.count,
+            examples=[NamedCall(run_id=run, call_id=call) for run, call in rule.examples],
         )
-        for one in counts
+        for rule in counts
     ]
     return ObservationReport(
         sessions=len(recording.sessions),
@@ -166,9 +166,9 @@ async def post_trial(
 ) -> TrialReport:
     """Judge the calls that sessions made by a pack. They are played again in memory with the recorded answers."""
     require_role(roles, *PACK_READERS)
-    async with _recording(app, caller, roles, children, sent) as (recording, read):
-        answer = await in_child("test", caller.tenant_id, document=sent.document, **read)
-    calls = [TrialCall(**one) for one in answer["calls"]]
+    async with _read_recording(app, caller, roles, children, sent) as (recording, task_fields):
+        answer = await in_child("test", caller.tenant_id, document=sent.document, **task_fields)
+    calls = [TrialCall(**call) for call in answer["calls"]]
     return TrialReport(calls=calls, faults=dict(recording.faults), older_runs=recording.older)
 
 
@@ -179,28 +179,28 @@ async def post_mined(
     """Draft the short form of a pack that allows what sessions did, and little else."""
     require_role(roles, *PACK_READERS)
     fields = {"name": sent.name, "version": sent.version, "approver": sent.approver}
-    async with _recording(app, caller, roles, children, sent) as (recording, read):
-        answer = await in_child("mine", caller.tenant_id, fields=fields, **read)
+    async with _read_recording(app, caller, roles, children, sent) as (recording, task_fields):
+        answer = await in_child("mine", caller.tenant_id, fields=fields, **task_fields)
     return MinedDeclaration(**answer, faults=dict(recording.faults), older_runs=recording.older)
 
 
 @asynccontextmanager
-async def _recording(
-    app: App, caller: Caller, roles: frozenset[str], children: Children, sent: SessionChoice
+async def _read_recording(
+    app: App, caller: Caller, roles: frozenset[str], children: Children, choice: SessionChoice
 ) -> AsyncIterator[tuple[Recording, dict[str, Any]]]:
     """Yield the recorded sessions that the caller may see, and the fields of a task about them, within a `place`."""
-    if not sent.runs and not reads_every_run(roles):
+    if not choice.runs and not reads_every_run(roles):
         raise HttpProblem(403, "not_allowed", "you do not see the runs of others here; name runs of your own")
     async with children.place(caller.tenant_id):
-        named = [(await readable_run(app, caller, roles, one)).run_id for one in sent.runs]
+        run_ids = [(await readable_run(app, caller, roles, name)).run_id for name in choice.runs]
         store = app.stores.tenant(caller.tenant_id)
-        found = await read_sessions(store, caller.tenant_id, app.keys, named, limit=sent.limit or MAX_READ_RUNS)
-        recording = found.of_intents(sent.intents)
-        sessions = [_told(one) for one in recording.sessions]
+        recorded = await read_sessions(store, caller.tenant_id, app.keys, run_ids, limit=choice.limit or MAX_READ_RUNS)
+        recording = recorded.of_intents(choice.intents)
+        sessions = [_session_fields(session) for session in recording.sessions]
         yield recording, {"sessions": sessions, "definitions": tool_definitions(app, caller)}
 
 
-def _told(one: RecordedSession) -> dict[str, Any]:
-    told = {"run_id": one.run_id, "request": one.request, "pack_ref": one.pack_ref, "observed": one.observed}
-    told |= {"at_end": one.at_end, "wall_clock_ms": one.wall_clock_ms, "principals": one.principals.to_json()}
-    return {**told, "calls": [asdict(call) for call in one.calls]}
+def _session_fields(session: RecordedSession) -> dict[str, Any]:
+    names = ("run_id", "request", "pack_ref", "observed", "at_end", "wall_clock_ms")
+    fields = {name: getattr(session, name) for name in names} | {"principals": session.principals.to_json()}
+    return {**fields, "calls": [asdict(call) for call in session.calls]}

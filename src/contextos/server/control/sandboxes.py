@@ -29,7 +29,7 @@ from contextos.server.access import RolesHere, reads_every_run, require_role
 from contextos.server.bodies import body_of, json_of
 from contextos.server.callers import AppHere, CallerHere
 from contextos.server.control.children import Children, ChildrenHere
-from contextos.server.control.drafts import PackText, known_in, tool_definitions
+from contextos.server.control.drafts import PackText, deployment_facts, tool_definitions
 from contextos.service.operations.facts import FACT_READERS
 from contextos.service.operations.packs import PACK_READERS
 from contextos.service.views import ProblemPart
@@ -113,7 +113,7 @@ async def tried(
         detail = f"the request names {len(packs)} published packs; it is tried with exactly one"
         raise InvalidEnvelope(Problem("/request/context_pack_refs", "unknown_ref", detail, "name one, or send a draft"))
     deployment = app.deployment
-    known, config = await known_in(deployment, caller.tenant_id), deployment.config
+    known, config = await deployment_facts(deployment, caller.tenant_id), deployment.config
     active = await deployment.catalog(caller.tenant_id).active()
     policies = {f"{one['bundle']['bundle_id']}@{one['version']}": one for one in known["policies"]}
     known_facts = await _known_facts(deployment, caller.tenant_id, sent.facts_of)

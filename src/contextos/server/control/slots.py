@@ -46,14 +46,14 @@ async def post_resolution(app: AppHere, caller: CallerHere, sent: SlotQueryBody)
     if caller.kind != "user":
         raise HttpProblem(403, "no_person", "a slot is filled for a person; sign in as one")
     agent_id = caller.agent_named(sent.agent)
-    known = await app.deployment.ports.directory.resolve(caller.tenant_id, caller.subject, agent_id)
-    if known is None:
+    principals = await app.deployment.ports.directory.resolve(caller.tenant_id, caller.subject, agent_id)
+    if principals is None:
         raise InvalidInput(Problem("/agent", "identity_refused", "the directory does not know you with this agent"))
     if sent.project_id is not None and not PARTY.fits(sent.project_id):
         raise InvalidInput(Problem("/project_id", "no_project", "it is not an id of a project", "name one"))
     shelf = app.stores.artifacts(caller.tenant_id)
     steps = ArtifactSlots(shelf, shelf, app.deployment.ports.clock, include_broader=sent.include_broader)
-    return await steps.offer(sent.slot, actor_of(known), sent.project_id)
+    return await steps.offer(sent.slot, actor_of(principals), sent.project_id)
 
 
 class FlowQuestionDocument(Model):

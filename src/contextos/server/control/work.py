@@ -84,37 +84,37 @@ def _lint(task: _Task) -> _Answer:
     try:
         artifact, expansion = read_unsigned(_raw(task["document"]), lambda: definitions)
         _require_tenant(tenant_of(artifact), task)
-        others = [_beside(index, text, artifact, task, definitions) for index, text in enumerate(task["beside"])]
+        others = [_read_beside(index, text, artifact, task, definitions) for index, text in enumerate(task["beside"])]
     except InvalidInput as error:
         return _problems(error.problems)
-    tenant, told, here = task["tenant"], task["here"], None
-    if told is not None:
-        by_id = {one.adapter_id: one for one in definitions}
-        held, deployed = HeldRoles.model_validate(told["roles"]), Deployed.model_validate(told["deployed"])
-        policies = tuple(map(PolicyArtifact.model_validate, told["policies"]))
-        of_model = [(RoutingRules if "rules_id" in one else ModelProfile, one) for one in told["models"]]
-        models = {tenant: [kind.model_validate(one) for kind, one in of_model]}
-        egress = {tenant: tuple(told["egress"])}
-        here = KnownHere(by_id, {tenant: held}, egress, {tenant: policies}, deployed, models=models)
-    found = tuple(artifact_problems(artifact, others, here))
+    tenant, facts, known = task["tenant"], task["here"], None
+    if facts is not None:
+        by_id = {definition.adapter_id: definition for definition in definitions}
+        roles, deployed = HeldRoles.model_validate(facts["roles"]), Deployed.model_validate(facts["deployed"])
+        policies = tuple(map(PolicyArtifact.model_validate, facts["policies"]))
+        typed = [(RoutingRules if "rules_id" in model else ModelProfile, model) for model in facts["models"]]
+        models = {tenant: [kind.model_validate(model) for kind, model in typed]}
+        egress = {tenant: tuple(facts["egress"])}
+        known = KnownHere(by_id, {tenant: roles}, egress, {tenant: policies}, deployed, models=models)
+    problems = tuple(artifact_problems(artifact, others, known))
     raw = _raw(task["document"])
-    return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else in_lines(found, raw))
+    return _problems(expansion.placed(problems) if isinstance(expansion, Expansion) else in_lines(problems, raw))
 
 
-def _beside(
+def _read_beside(
     index: int, text: str, artifact: GovernedArtifact, task: _Task, definitions: Sequence[AdapterDefinition]
 ) -> GovernedArtifact:
     """Return an artifact to check a pack or routing rules with. Raises `InvalidInput` with its place in `beside`."""
-    at = f"/beside/{index}"
+    place = f"/beside/{index}"
     try:
         other, _ = read_unsigned(_raw(text), lambda: definitions)
         _require_tenant(tenant_of(other), task)
     except InvalidInput as error:
-        raise InvalidArtifact(*(replace(one, pointer=at + one.pointer) for one in error.problems)) from None
-    of_rules = isinstance(artifact, RoutingRules) and isinstance(other, ModelProfile)
-    if isinstance(other, ContextPack) or not (of_rules or isinstance(artifact, ContextPack)):
+        raise InvalidArtifact(*(replace(fault, pointer=place + fault.pointer) for fault in error.problems)) from None
+    is_profile_of_rules = isinstance(artifact, RoutingRules) and isinstance(other, ModelProfile)
+    if isinstance(other, ContextPack) or not (is_profile_of_rules or isinstance(artifact, ContextPack)):
         detail = "a pack is checked with what it names, routing rules with profiles, and nothing else with another one"
-        raise InvalidArtifact(Problem(at, "not_beside", detail, "check each alone"))
+        raise InvalidArtifact(Problem(place, "not_beside", detail, "check each alone"))
     return other
 
 
@@ -124,8 +124,8 @@ def _test(task: _Task) -> _Answer:
     from contextos.workspace.in_memory import in_memory
 
     definitions = _definitions(task)
-    judged = asyncio.run(backtest(_read_pack(task, definitions).to_json(), definitions, _sessions(task), in_memory))
-    return {"calls": [_judged(one) for one in judged]}
+    calls = asyncio.run(backtest(_read_pack(task, definitions).to_json(), definitions, _sessions(task), in_memory))
+    return {"calls": [_judged_call(call) for call in calls]}
 
 
 def _mine(task: _Task) -> _Answer:
@@ -190,11 +190,12 @@ def _sessions(task: _Task) -> list[RecordedSession]:
     """Return the sessions of a task, as the server read them."""
     from contextos.deployment.queries.observations import RecordedSession, SessionCall
 
-    found = []
-    for one in task["sessions"]:
-        known = {"principals": Principals.model_validate(one["principals"])}
-        found.append(RecordedSession(**{**one, **known, "calls": [SessionCall(**call) for call in one["calls"]]}))
-    return found
+    sessions = []
+    for session in task["sessions"]:
+        calls = [SessionCall(**call) for call in session["calls"]]
+        principals = Principals.model_validate(session["principals"])
+        sessions.append(RecordedSession(**{**session, "principals": principals, "calls": calls}))
+    return sessions
 
 
 def _read_pack(task: _Task, definitions: Sequence[AdapterDefinition]) -> ContextPack:
@@ -207,7 +208,7 @@ def _read_pack(task: _Task, definitions: Sequence[AdapterDefinition]) -> Context
 
 
 def _definitions(task: _Task) -> list[AdapterDefinition]:
-    return [AdapterDefinition.model_validate(one) for one in task["definitions"]]
+    return [AdapterDefinition.model_validate(definition) for definition in task["definitions"]]
 
 
 def _raw(text: str) -> bytes:
@@ -227,14 +228,13 @@ def _require_tenant(tenant: str | None, task: _Task) -> None:
 
 
 def _problems(problems: Sequence[Problem]) -> _Answer:
-    shown = [asdict(one) for one in problems[:MAX_SHOWN_PROBLEMS]]
-    return {"problems": shown, "more": max(0, len(problems) - MAX_SHOWN_PROBLEMS)}
+    documents = [asdict(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
+    return {"problems": documents, "more": max(0, len(problems) - MAX_SHOWN_PROBLEMS)}
 
 
-def _judged(one: JudgedCall) -> _Answer:
-    call = one.call
-    named = {"run_id": call.run_id, "call_id": call.call_id, "tool": call.tool}
-    return {**named, "verdict": one.verdict, "rules": list(one.rules), "detail": one.detail}
+def _judged_call(judged: JudgedCall) -> _Answer:
+    fields = {name: getattr(judged.call, name) for name in ("run_id", "call_id", "tool")}
+    return {**fields, "verdict": judged.verdict, "rules": list(judged.rules), "detail": judged.detail}
 
 
 def _write(answer: Mapping[str, Any]) -> None:

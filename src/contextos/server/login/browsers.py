@@ -31,9 +31,9 @@ Parameter = Annotated[str, Query(max_length=MAX_CODE_CHARS)]
 async def get_login(request: Request, to: Parameter = "/", tenant: Parameter = "") -> Response:
     """Send a browser to the issuer. It comes back to `to`, a path of this service."""
     logins = _logins(request)
-    begun = logins.begin(to, tenant)
-    answer = RedirectResponse(begun.url, 303)
-    set_cookie(answer, logins, LOGIN_COOKIE, begun.attempt, LOGIN_S)
+    attempt = logins.begin(to, tenant)
+    answer = RedirectResponse(attempt.url, 303)
+    set_cookie(answer, logins, LOGIN_COOKIE, attempt.attempt, LOGIN_S)
     return answer
 
 
@@ -45,19 +45,19 @@ async def get_callback(
     iss: Parameter | None = None,
     error: Parameter | None = None,
 ) -> Response:
-    """Take a browser back from the issuer, and begin a session. One that it had before ends."""
+    """Take a browser back from the issuer, and begin a session. A session that the browser had before ends."""
     logins = _logins(request)
     attempt = cookie_of(request, logins, LOGIN_COOKIE) or ""
     try:
         if error is not None:
             raise SignatureInvalid("the issuer says that there is no login")
-        before = cookie_of(request, logins, SESSION_COOKIE) or ""
-        session = await logins.finish(attempt, state=state, code=code, issuer=iss, replaces=before)
-    except (SignatureInvalid, NotFound, InvalidInput) as refused:
-        if isinstance(refused, InvalidInput) and (to := logins.path_asked(attempt)).startswith(CONSOLE):
+        previous = cookie_of(request, logins, SESSION_COOKIE) or ""
+        session = await logins.finish(attempt, state=state, code=code, issuer=iss, replaces=previous)
+    except (SignatureInvalid, NotFound, InvalidInput) as refusal:
+        if isinstance(refusal, InvalidInput) and (to := logins.path_asked(attempt)).startswith(CONSOLE):
             # Who is of several tenants names one there, and comes back from the issuer at once.
             return RedirectResponse(f"{logins.setting.origin}{LOGIN}?choose=1&to={quote(to, safe='')}", 303)
-        _LOG.warning("a login was refused: %s", refused)
+        _LOG.warning("a login was refused: %s", refusal)
         detail = f"nobody was logged in; begin again at {logins.setting.origin}/login"
         raise HttpProblem(403, "login_refused", detail) from None
     answer = RedirectResponse(f"{logins.setting.origin}{session.to}", 303)

@@ -57,15 +57,9 @@ class RegistrationDocument(Model):
     published: bool
 
     @classmethod
-    def of_registration(cls, one: PasskeyRegistration) -> Self:
-        return cls(
-            approver_id=one.approver_id,
-            passkey=one.passkey,
-            digest=one.digest,
-            login_digest=one.login_digest,
-            registered_at_us=one.registered_at_us,
-            published=one.is_published,
-        )
+    def of_registration(cls, registration: PasskeyRegistration) -> Self:
+        names = ("approver_id", "passkey", "digest", "login_digest", "registered_at_us")
+        return cls(**{name: getattr(registration, name) for name in names}, published=registration.is_published)
 
 
 class RegistrationPage(Model):
@@ -86,10 +80,10 @@ async def get_passkeys(
     can be empty and not the last.
     """
     person = None if reads_every_run(roles) else caller.subject
-    of = (caller.tenant_id, "passkeys", person)
-    page = await app.passkeys.list(caller.tenant_id, person, limit=limit, cursor=opened_cursor(of, cursor))
-    items = [RegistrationDocument.of_registration(one) for one in page.items]
-    return RegistrationPage(items=items, cursor=sealed_cursor(of, page.cursor))
+    list_name = (caller.tenant_id, "passkeys", person)
+    page = await app.passkeys.list(caller.tenant_id, person, limit=limit, cursor=opened_cursor(list_name, cursor))
+    items = [RegistrationDocument.of_registration(registration) for registration in page.items]
+    return RegistrationPage(items=items, cursor=sealed_cursor(list_name, page.cursor))
 
 
 @passkey_routes.post("/passkeys/options", response_model_exclude_unset=True)
@@ -108,10 +102,10 @@ async def post_passkey(
 ) -> RegistrationDocument:
     """Register the passkey that the browser made. It counts once the directory has it."""
     origin = _origin(request, caller, session)
-    kept = await app.passkeys.finish(
+    registration = await app.passkeys.finish(
         caller.tenant_id, caller.subject, made.credential, origin=origin, login_digest=caller.token_digest
     )
-    return RegistrationDocument.of_registration(kept)
+    return RegistrationDocument.of_registration(registration)
 
 
 def _origin(request: Request, caller: Caller, session: str | None) -> str:

@@ -54,41 +54,41 @@ def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = (), link
     if isinstance(answer, Waiting):
         return _result(waiting_text(answer, run_id, link), waiting_json(answer, run_id, link), meta, failed=True)
     if isinstance(answer, Refused):
-        answer = replace(answer, reasons=tuple(_for_client(one, shown) for one in answer.reasons))
-        reasons = [asdict(one) for one in answer.reasons]
-        refused = {"status": "refused", "ended": answer.ended, "reasons": reasons}
-        return _result(str(answer), refused, meta, failed=True)
+        answer = replace(answer, reasons=tuple(_for_client(reason, shown) for reason in answer.reasons))
+        reasons = [asdict(reason) for reason in answer.reasons]
+        refusal = {"status": "refused", "ended": answer.ended, "reasons": reasons}
+        return _result(str(answer), refusal, meta, failed=True)
     if answer.replayed:
         meta[META_REPLAYED] = "true"
     if answer.withheld is not None and answer.error is None:
-        made = {"status": "done", "withheld": answer.withheld.to_json()}
-        return _result(answer_text(answer), made, meta, failed=False)
+        outcome = {"status": "done", "withheld": answer.withheld.to_json()}
+        return _result(answer_text(answer), outcome, meta, failed=False)
     if answer.error is not None:
-        failed = {"status": "failed", "code": answer.error.code, "message": answer.error.message}
-        return _result(answer_text(answer), failed, meta, failed=is_error(answer))
-    kept = [one for one in answer.artifacts if one.evidence_ref]
-    unshown = tuple(one for one in answer.artifacts if not one.evidence_ref)
-    text = answer_text(replace(answer, artifacts=unshown))
-    done = _result(text, dict(answer.output or {}), meta, failed=False)
-    done.content += map(_embedded, kept)
-    return done
+        failure = {"status": "failed", "code": answer.error.code, "message": answer.error.message}
+        return _result(answer_text(answer), failure, meta, failed=is_error(answer))
+    embedded = [artifact for artifact in answer.artifacts if artifact.evidence_ref]
+    unembedded = tuple(artifact for artifact in answer.artifacts if not artifact.evidence_ref)
+    text = answer_text(replace(answer, artifacts=unembedded))
+    result = _result(text, dict(answer.output or {}), meta, failed=False)
+    result.content += map(_embedded_artifact, embedded)
+    return result
 
 
-def _embedded(one: RecordedArtifact) -> types.EmbeddedResource:
+def _embedded_artifact(artifact: RecordedArtifact) -> types.EmbeddedResource:
     from mcp import types
 
-    text = one.content if isinstance(one.content, str) else canonical(one.content).decode()
-    named = {"uri": f"artifact:{one.artifact_id}", "mimeType": one.media_type}
-    found = {**named, "blob": text} if one.encoding else {**named, "text": text}
-    return types.EmbeddedResource.model_validate({"type": "resource", "resource": found})
+    text = artifact.content if isinstance(artifact.content, str) else canonical(artifact.content).decode()
+    fields = {"uri": f"artifact:{artifact.artifact_id}", "mimeType": artifact.media_type}
+    resource = {**fields, "blob": text} if artifact.encoding else {**fields, "text": text}
+    return types.EmbeddedResource.model_validate({"type": "resource", "resource": resource})
 
 
-def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
+def _for_client(reason: Reason, tool_names: Sequence[str]) -> Reason:
     """Return a reason in the terms of an MCP client, which knows the tools by other names and has no call ids."""
     remedy = reason.remedy.replace(" under a new call id", "")
-    if reason.code == "tool_not_in_manifest" and shown:
-        meant = (one for one in shown if remedy == f"did you mean `{one.replace('__', '.', 1)}`?")
-        remedy = next((f"did you mean `{one}`?" for one in meant), f"use one of {', '.join(shown)}")
+    if reason.code == "tool_not_in_manifest" and tool_names:
+        similar = (name for name in tool_names if remedy == f"did you mean `{name.replace('__', '.', 1)}`?")
+        remedy = next((f"did you mean `{name}`?" for name in similar), f"use one of {', '.join(tool_names)}")
     return replace(reason, remedy=remedy)
 
 
@@ -98,15 +98,15 @@ def error_result(error: ContextOSError) -> types.CallToolResult:
     After an outage or a conflict, and where the record does not verify or is of another environment, it is unknown here
     whether a call was made. The result then does not say that the call was refused.
     """
-    again = isinstance(error, Unavailable | Conflict) and not isinstance(error, OtherEnvironment)
+    is_retryable = isinstance(error, Unavailable | Conflict) and not isinstance(error, OtherEnvironment)
     if isinstance(error, InvalidInput):
-        reasons = [{"code": one.code, "detail": one.detail, "remedy": one.remedy} for one in error.problems]
+        reasons = [{"code": fault.code, "detail": fault.detail, "remedy": fault.remedy} for fault in error.problems]
     else:
-        remedy = "make exactly the same call again" if again else "ask the operator of this server"
+        remedy = "make exactly the same call again" if is_retryable else "ask the operator of this server"
         reasons = [{"code": error.code, "detail": for_client(error), "remedy": remedy}]
-    text = "; ".join(f"{one['detail']}; {one['remedy']}" for one in reasons)
-    if again or isinstance(error, OtherEnvironment | Integrity):
-        status = {"status": "waiting", "waits_for": "engine"} if again else {"status": "failed"}
+    text = "; ".join(f"{reason['detail']}; {reason['remedy']}" for reason in reasons)
+    if is_retryable or isinstance(error, OtherEnvironment | Integrity):
+        status = {"status": "waiting", "waits_for": "engine"} if is_retryable else {"status": "failed"}
         return _result(
             f"no answer, and a call may have been made: {text}", {**status, "reasons": reasons}, {}, failed=True
         )
@@ -125,21 +125,21 @@ def waiting_text(waiting: Waiting, run_id: str, link: str = "") -> str:
     """Return sentences about what a session waits for, for a model to act on. `link` shows the question to a person."""
     question = waiting.question
     shown = question.get("shown") or {}
-    what = f"`{shown['capability']}` {displayed_json(shown['args'], None)}" if shown else "an earlier call"
-    asked = what
+    call = f"`{shown['capability']}` {displayed_json(shown['args'], None)}" if shown else "an earlier call"
+    question_text = call
     if "gate_id" in question:
-        asked = f"{question['gate_id']} asks somebody with the role `{question['required_role']}` about {what}"
+        question_text = f"{question['gate_id']} asks somebody with the role `{question['required_role']}` about {call}"
     earlier = (
         "" if waiting.about == waiting.call_id else "an earlier call comes first, and this one was not asked for; "
     )
-    how = HOW_IT_ENDS[waiting.waits_for].format(run=run_id)
+    remedy = HOW_IT_ENDS[waiting.waits_for].format(run=run_id)
     if link and waiting.waits_for != "engine":
-        how += f"; it is shown at {link}"
+        remedy += f"; it is shown at {link}"
     uncertain = waiting.waits_for == "settlement"
     so_far = "it may have happened, and nobody knows" if uncertain else "nothing is done yet, and nothing has failed"
     return (
-        f"waiting, which is not final: {so_far}; {earlier}{asked}. "
-        f"You cannot answer it, and no other call does the same without it. Do this: {how}. {AGAIN}."
+        f"waiting, which is not final: {so_far}; {earlier}{question_text}. "
+        f"You cannot answer it, and no other call does the same without it. Do this: {remedy}. {AGAIN}."
     )
 
 
@@ -150,7 +150,7 @@ def waiting_json(waiting: Waiting, run_id: str, link: str = "") -> dict[str, Any
     question = waiting.question
     shown = question.get("shown") or {}
     deadline_us = question.get("deadline_us")
-    found = {
+    fields = {
         "gate": question.get("gate_id"),
         "asks": question.get("required_role"),
         "tool": shown.get("capability"),
@@ -163,7 +163,7 @@ def waiting_json(waiting: Waiting, run_id: str, link: str = "") -> dict[str, Any
         "run": run_id,
         "call": waiting.about,
         "this_call": waiting.about == waiting.call_id,
-        "question": {name: value for name, value in found.items() if value is not None},
+        "question": {name: value for name, value in fields.items() if value is not None},
         **({"link": link} if link and waiting.waits_for != "engine" else {}),
         "remedy": f"{HOW_IT_ENDS[waiting.waits_for].format(run=run_id)}. {AGAIN}",
     }

@@ -56,9 +56,9 @@ class SessionCalls:
     link: str = ""
     _ids: dict[bytes, str] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
-    _newest: bytes = b""
-    _last: int = 0
-    _current: bool = False
+    _last_content: bytes = b""
+    _last_number: int = 0
+    _is_current: bool = False
     _read_before: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -95,22 +95,22 @@ class SessionCalls:
         """
         async with self._lock:
             for _ in range(MAX_ID_RACES):
-                if not self._current:
-                    self._read(await _entries(self.gate))
-                same = self._same(name, args)
-                if self._newest not in (b"", same):
+                if not self._is_current:
+                    self._read_journal(await _entries(self.gate))
+                content = self._call_content(name, args)
+                if self._last_content not in (b"", content):
                     # The client went on, so it has read that answer.
-                    self._ids.pop(self._newest, None)
-                self._newest = b""
-                call_id = self._ids.get(same, f"mcp_{self._last + 1}")
-                self._current = False
+                    self._ids.pop(self._last_content, None)
+                self._last_content = b""
+                call_id = self._ids.get(content, f"mcp_{self._last_number + 1}")
+                self._is_current = False
                 answer = await ask(self.gate, self.offered, name, args, call_id)
-                self._current = True
-                if isinstance(answer, Refused) and _has(answer, "conflicting_call"):
+                self._is_current = True
+                if isinstance(answer, Refused) and _has_code(answer, "conflicting_call"):
                     # Another process made a call of this id meanwhile.
-                    self._current = False
+                    self._is_current = False
                     continue
-                return self._noted(same, name, call_id, answer)
+                return self._note_answer(content, name, call_id, answer)
         raise Conflict(self.gate.session, "make the same call again")
 
     async def again(self, call_id: str) -> CallAnswer:
@@ -121,14 +121,14 @@ class SessionCalls:
             Unavailable: ask again.
         """
         async with self._lock:
-            body = read_body(_asked(await _entries(self.gate), call_id))
+            body = read_body(_find_call(await _entries(self.gate), call_id))
             if body is None:
                 raise unknown_call(call_id)
             answer = await self.gate.call(body["tool"], body["args"], call_id=call_id)
-            same = canonical(call_of(body))
-            if not isinstance(answer, Waiting) and self._ids.get(same) == call_id:
+            content = canonical(call_of(body))
+            if not isinstance(answer, Waiting) and self._ids.get(content) == call_id:
                 # The client reads this answer here, so a later `call` of a read is a new call.
-                self._noted(same, body["tool"], call_id, answer)
+                self._note_answer(content, body["tool"], call_id, answer)
             return answer
 
     async def times_of(self, call_id: str) -> tuple[int, int]:
@@ -139,10 +139,12 @@ class SessionCalls:
             Unavailable: ask again.
         """
         entries = await _entries(self.gate)
-        return _asked(entries, call_id).at_us, entries[-1].at_us
+        return _find_call(entries, call_id).at_us, entries[-1].at_us
 
-    def _same(self, name: str, args: Mapping[str, Any]) -> bytes:
-        """Return what equal calls share: tool and arguments as the journal has them. Empty if they are not recorded."""
+    def _call_content(self, name: str, args: Mapping[str, Any]) -> bytes:
+        """Return the canonical JSON that equal calls share: tool and arguments as the journal has them. Empty if the
+        call is not recorded.
+        """
         tool_id = self.offered[name].tool_id if name in self.offered else name
         try:
             # The gate refuses arguments that are too large, so no time is spent on them here.
@@ -155,56 +157,56 @@ class SessionCalls:
             # The gate refuses it, and records none of its arguments.
             return b""
 
-    def _read(self, entries: Sequence[Entry]) -> None:
+    def _read_journal(self, entries: Sequence[Entry]) -> None:
         """Read from the journal the last number, and the ids of the calls that a later call can repeat."""
-        self._ids, self._answered, self._last = {}, set(), 0
-        asked = [one for one in entries if one.kind == ASKED]
-        newest = asked[-1] if asked and not self._read_before else None
+        self._ids, self._answered, self._last_number = {}, set(), 0
+        calls = [entry for entry in entries if entry.kind == ASKED]
+        newest = calls[-1] if calls and not self._read_before else None
         self._read_before = True
-        answers = {one.key: read_body(one) for one in entries if one.kind == ANSWERED}
-        for entry in asked:
-            numbered = _CALL_ID.fullmatch(entry.key)
-            self._last = max(self._last, int(numbered[1]) if numbered else 0)
-            body, said = read_body(entry), answers.get(entry.key)
+        answers = {entry.key: read_body(entry) for entry in entries if entry.kind == ANSWERED}
+        for entry in calls:
+            match = _CALL_ID.fullmatch(entry.key)
+            self._last_number = max(self._last_number, int(match[1]) if match else 0)
+            body, answer = read_body(entry), answers.get(entry.key)
             if body is None:
                 continue
-            stays = entry.key not in answers or (said and self._stays(body["tool"], said))
-            if stays or entry is newest:
-                same = canonical(call_of(body))
-                self._ids[same] = entry.key
-                self._newest = b"" if stays else same
+            is_final = entry.key not in answers or (answer and self._is_final(body["tool"], answer))
+            if is_final or entry is newest:
+                content = canonical(call_of(body))
+                self._ids[content] = entry.key
+                self._last_content = b"" if is_final else content
                 self._answered.update({entry.key} & answers.keys())
 
-    def _stays(self, tool_id: str, said: Mapping[str, Any]) -> bool:
+    def _is_final(self, tool_id: str, answer: Mapping[str, Any]) -> bool:
         """Return whether every repeat of a call gets this recorded answer: a done write, or a denied approval."""
-        done = said["status"] == "done" and self._is_write(tool_id)
-        return done or any(one["code"] == SAID_NO for one in said["failures"])
+        is_done_write = answer["status"] == "done" and self._is_write(tool_id)
+        return is_done_write or any(failure["code"] == SAID_NO for failure in answer["failures"])
 
-    def _noted(self, same: bytes, name: str, call_id: str, answer: CallAnswer) -> CallAnswer:
+    def _note_answer(self, content: bytes, name: str, call_id: str, answer: CallAnswer) -> CallAnswer:
         """Remember the answer of a call. Return the answer, marked as replayed if it was recorded before."""
         if isinstance(answer, Waiting):
             if answer.about == call_id:
-                self._took(same, call_id)
+                self._note_call(content, call_id)
             return answer
         if isinstance(answer, Refused) and answer.ended:
             # A session that is over records no call, so this id may be free.
-            self._current = False
+            self._is_current = False
             return answer
-        before = call_id in self._answered
-        self._took(same, call_id)
+        was_answered = call_id in self._answered
+        self._note_call(content, call_id)
         self._answered.add(call_id)
         if isinstance(answer, Refused):
-            if not _has(answer, SAID_NO):
-                del self._ids[same]
+            if not _has_code(answer, SAID_NO):
+                del self._ids[content]
             return answer
         if answer.error is not None or not self._is_write(self.offered[name].tool_id if name in self.offered else name):
-            del self._ids[same]
-        return replace(answer, replayed=True) if before else answer
+            del self._ids[content]
+        return replace(answer, replayed=True) if was_answered else answer
 
-    def _took(self, same: bytes, call_id: str) -> None:
-        self._ids[same] = call_id
-        numbered = _CALL_ID.fullmatch(call_id)
-        self._last = max(self._last, int(numbered[1]) if numbered else 0)
+    def _note_call(self, content: bytes, call_id: str) -> None:
+        self._ids[content] = call_id
+        match = _CALL_ID.fullmatch(call_id)
+        self._last_number = max(self._last_number, int(match[1]) if match else 0)
 
     def _is_write(self, tool_id: str) -> bool:
         return tool_id in self.definitions and self.definitions[tool_id].kind == "write"
@@ -214,11 +216,11 @@ async def _entries(gate: Gate) -> Sequence[Entry]:
     return await gate.deployment.ports.stores.tenant(gate.tenant_id).read(gate.run_id)
 
 
-def _asked(entries: Sequence[Entry], call_id: str) -> Entry:
-    found = next((one for one in entries if (one.kind, one.key) == (ASKED, call_id)), None)
-    if found is None:
+def _find_call(entries: Sequence[Entry], call_id: str) -> Entry:
+    call = next((entry for entry in entries if (entry.kind, entry.key) == (ASKED, call_id)), None)
+    if call is None:
         raise unknown_call(call_id)
-    return found
+    return call
 
 
 def unknown_call(call_id: str) -> InvalidInput:
@@ -227,5 +229,5 @@ def unknown_call(call_id: str) -> InvalidInput:
     return InvalidInput(Problem("/taskId", "unknown_call", detail, "use the `taskId` that a call of it returned"))
 
 
-def _has(answer: Refused, code: str) -> bool:
-    return any(one.code == code for one in answer.reasons)
+def _has_code(answer: Refused, code: str) -> bool:
+    return any(reason.code == code for reason in answer.reasons)

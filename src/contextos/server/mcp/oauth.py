@@ -80,7 +80,7 @@ class OAuthResource:
             SignatureInvalid: the token is not valid any more.
             Unavailable: the issuer or the store does not answer.
         """
-        token, session = _said(context)
+        token, session = _token_and_session(context)
         _, acting = await self._acting(token.token, session)
         return Client(acting.user, acting.token, session)
 
@@ -88,7 +88,7 @@ class OAuthResource:
         """Return who sent a request that opens no session, with the delegation of the token itself. Nothing is kept for
         the session name in the URL. Raises as `client`.
         """
-        token, session = _said(context)
+        token, session = _token_and_session(context)
         _, acting = await self._acting(token.token, "")
         return Client(acting.user, acting.token, session)
 
@@ -101,7 +101,7 @@ class OAuthResource:
         return caller, await self._tokens.acting(caller, agent=self.agent, session=session)
 
 
-def _said(context: Any) -> tuple[AccessToken, str]:
+def _token_and_session(context: Any) -> tuple[AccessToken, str]:
     """Return the token of a request and the session that its URL names. Raises `InvalidInput` if it names none."""
     token: AccessToken = context.request.user.access_token
     assert token.subject is not None, "the verifier states it"

@@ -89,11 +89,11 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
         try:
             visitor = await callers.visitor(context)
             # An open session belongs to its own delegation, which a later token of its user renews.
-            known = await callers.client(context) if await sessions.is_open(visitor) else visitor
-            offered = await sessions.offered(known)
+            client = await callers.client(context) if await sessions.is_open(visitor) else visitor
+            offered = await sessions.offered(client)
         except ContextOSError as error:
             raise MCPError(types.INVALID_PARAMS, for_client(error)) from None
-        return types.ListToolsResult(tools=[*(_tool(*one) for one in offered), _finish_tool()])
+        return types.ListToolsResult(tools=[*(_mcp_tool(*tool) for tool in offered), _finish_tool()])
 
     async def call_tool(context: Any, request: types.CallToolRequestParams) -> Any:
         arguments = request.arguments or {}
@@ -104,11 +104,11 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
             answer = await calls.call(request.name, arguments)
         except ContextOSError as error:
             return error_result(error)
-        of_this_call = isinstance(answer, Waiting) and answer.about == answer.call_id
-        if of_this_call and _takes_tasks(context):
+        waits_itself = isinstance(answer, Waiting) and answer.about == answer.call_id
+        if waits_itself and _takes_tasks(context):
             assert isinstance(answer, Waiting)
-            return {"resultType": "task", **await _task(calls, answer.call_id, "working", _told(answer, calls))}
-        return _result(answer, calls)
+            return {"resultType": "task", **await _task(calls, answer.call_id, "working", _waiting_text(answer, calls))}
+        return _mcp_result(answer, calls)
 
     def check_task_request(context: Any, task_id: str) -> None:
         """Refuse a client that does not declare tasks, and an HTTP request whose header names another task.
@@ -133,8 +133,8 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
         except ContextOSError as error:
             raise MCPError(types.INVALID_PARAMS, for_client(error)) from None
         if isinstance(answer, Waiting):
-            return await _task(calls, request.task_id, "working", _told(answer, calls))
-        result = _result(answer, calls).model_dump(by_alias=True, mode="json", exclude_none=True)
+            return await _task(calls, request.task_id, "working", _waiting_text(answer, calls))
+        result = _mcp_result(answer, calls).model_dump(by_alias=True, mode="json", exclude_none=True)
         task = await _task(calls, request.task_id, "completed", "answered")
         return {**task, "result": {**result, "resultType": "complete"}}
 
@@ -156,7 +156,7 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
     return server
 
 
-def _tool(offered: OfferedTool, definition: CapabilityDefinition) -> types.Tool:
+def _mcp_tool(offered: OfferedTool, definition: CapabilityDefinition) -> types.Tool:
     """Return one tool as its registry describes it, with hints from its declared kind and risk level."""
     from mcp import types
 
@@ -177,18 +177,18 @@ def _tool(offered: OfferedTool, definition: CapabilityDefinition) -> types.Tool:
     )
 
 
-def _output_schema(of_tool: Mapping[str, Any]) -> dict[str, Any] | None:
+def _output_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the schema of the answers of a tool: its own output schema, or `STATUS_SCHEMA`.
 
     Clients check `structuredContent` against it also where `isError` is true, so it has to describe both. The
     definitions of the tool's schema stay at the root, where its references look for them. For a schema with references
     to another place, return None.
     """
-    if any(not one.startswith("#/$defs/") for one in _REFERENCE.findall(canonical(of_tool).decode())):
+    if any(not reference.startswith("#/$defs/") for reference in _REFERENCE.findall(canonical(schema).decode())):
         return None
-    own = {name: value for name, value in of_tool.items() if name != "$defs"}
-    shared = {"$defs": of_tool["$defs"]} if "$defs" in of_tool else {}
-    return {"type": "object", **shared, "anyOf": [own, STATUS_SCHEMA]}
+    output = {name: value for name, value in schema.items() if name != "$defs"}
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {"type": "object", **shared, "anyOf": [output, STATUS_SCHEMA]}
 
 
 def _finish_tool() -> types.Tool:
@@ -212,19 +212,20 @@ async def _finish(calls: SessionCalls, arguments: Mapping[str, Any]) -> types.Ca
     view = await calls.gate.finish(outcome, arguments.get("reason", ""))
     record = view.record or {}
     failures = (record.get("rationale") or {}).get("failures") or []
-    reasons = [{"code": one["code"], "detail": one["detail"], "remedy": REMEDIES[one["code"]]} for one in failures]
-    shown = {
+    texts = ((failure["code"], failure["detail"]) for failure in failures)
+    reasons = [{"code": code, "detail": detail, "remedy": REMEDIES[code]} for code, detail in texts]
+    document = {
         "status": record.get("status"),
         "outcome": record.get("outcome"),
         "run": view.run_id,
         "record": record.get("record_id"),
         **({"reasons": reasons} if reasons else {}),
     }
-    text = canonical(shown).decode()
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=shown)
+    text = canonical(document).decode()
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=document)
 
 
-def _result(answer: CallAnswer, calls: SessionCalls) -> types.CallToolResult:
+def _mcp_result(answer: CallAnswer, calls: SessionCalls) -> types.CallToolResult:
     return call_result(answer, calls.gate.run_id, sorted(calls.offered), calls.link)
 
 
@@ -237,7 +238,7 @@ def _takes_tasks(context: Any) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and TASKS in declared
 
 
-def _told(waiting: Waiting, calls: SessionCalls) -> str:
+def _waiting_text(waiting: Waiting, calls: SessionCalls) -> str:
     return waiting_text(waiting, calls.gate.run_id, calls.link)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_OPEN_SESSIONS: Final = 1_024
 SESSION_PARAMETER: Final = "session"
 
-_DIGESTED: Final = "oidc:"
+_DIGEST_PREFIX: Final = "oidc:"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -100,7 +100,7 @@ class ServedSessions:
             received = receive_trace((name, text) for name, text in (meta or {}).items() if isinstance(text, str))
             trace = self.app.trace_of(received, is_workload=False)
             gate = await open_session(
-                self.app.deployment, self.tenant_id, client.session, trace=trace, **self._stated(client)
+                self.app.deployment, self.tenant_id, client.session, trace=trace, **self._opening_args(client)
             )
             self._open[client] = await SessionCalls.of(gate, self.link)
             if len(self._open) > MAX_OPEN_SESSIONS:
@@ -115,15 +115,15 @@ class ServedSessions:
             InvalidInput: as `session_tools` and `offers_of`.
             Unavailable: the store does not answer.
         """
-        tools = await session_tools(self.app.deployment, self.tenant_id, visitor.session, **self._stated(visitor))
-        known = known_tools(self.app.deployment, self.tenant_id)
-        return [(one, known[one.tool_id]) for one in offers_of(tools, known).values()]
+        tools = await session_tools(self.app.deployment, self.tenant_id, visitor.session, **self._opening_args(visitor))
+        definitions = known_tools(self.app.deployment, self.tenant_id)
+        return [(tool, definitions[tool.tool_id]) for tool in offers_of(tools, definitions).values()]
 
     async def is_open(self, visitor: Client) -> bool:
         """Return whether the journal has a session of this name. Raises `Unavailable` if the store does not answer."""
         return await recorded_request(self.app.deployment, self.tenant_id, visitor.session) is not None
 
-    def _stated(self, client: Client) -> dict[str, Any]:
+    def _opening_args(self, client: Client) -> dict[str, Any]:
         """Return the arguments with which a session of this client opens, without its name."""
         return {
             "user": client.user,
@@ -142,9 +142,9 @@ def check_link(link: str) -> None:
         parts = urlsplit(link)
     except ValueError:
         parts = urlsplit("")
-    local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
-    printable = link.isascii() and link.isprintable() and " " not in link
-    if not (printable and parts.hostname and (local or parts.scheme == "https") and "@" not in parts.netloc):
+    is_local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    is_printable = link.isascii() and link.isprintable() and " " not in link
+    if not (is_printable and parts.hostname and (is_local or parts.scheme == "https") and "@" not in parts.netloc):
         detail = "the link is not an `https` URL of a page"
     elif link.count(RUN_PLACE) != 1 or RUN_PLACE in parts.netloc:
         detail = f"the link does not say `{RUN_PLACE}` once behind its host, so it would show no run"
@@ -162,6 +162,6 @@ def session_of(user: str, name: str | None) -> str:
         detail = f"the URL names no session in `?{SESSION_PARAMETER}=`: 1 to 64 letters, digits, `.`, `_` and `-`"
         remedy = f"add `?{SESSION_PARAMETER}=NAME` to the URL, one name for one task"
         raise InvalidInput(Problem("/session", "no_session_name", detail, remedy))
-    if user.startswith(_DIGESTED) or not SESSION.fits(f"{user}:{name}"):
-        user = f"{_DIGESTED}{digest(user.encode()).removeprefix('sha256:')[:32]}"
+    if user.startswith(_DIGEST_PREFIX) or not SESSION.fits(f"{user}:{name}"):
+        user = f"{_DIGEST_PREFIX}{digest(user.encode()).removeprefix('sha256:')[:32]}"
     return f"{user}:{name}"

@@ -61,13 +61,13 @@ async def context_resolve(
     if isinstance(document, str):
         document = read_document(document.encode("utf-8", "replace"))
     slot = slot_of(document, call.slot_id)
-    found = await resolve_installed(actor, slot, call.project_id, artifacts=artifacts, curation=curation)
+    resolution = await resolve_installed(actor, slot, call.project_id, artifacts=artifacts, curation=curation)
     answer = {
-        "slotId": found.slot_id,
-        "resolutionMode": found.resolution_mode,
-        "refs": [ref.to_json() for ref in found.refs],
+        "slotId": resolution.slot_id,
+        "resolutionMode": resolution.resolution_mode,
+        "refs": [ref.to_json() for ref in resolution.refs],
     }
-    return answer | ({"more": True} if found.more else {})
+    return answer | ({"more": True} if resolution.more else {})
 
 
 def slots_server(actor: SlotActor, artifacts: Artifacts, curation: Curation) -> Server[Any]:
@@ -99,10 +99,10 @@ def slots_server(actor: SlotActor, artifacts: Artifacts, curation: Curation) -> 
                 raise InvalidInput(Problem("/name", "unknown_tool", "there is no such tool", f"call `{TOOL}`"))
             answer = await context_resolve(request.arguments or {}, actor=actor, artifacts=artifacts, curation=curation)
         except ContextOSError as error:
-            text = "\n".join(str(one) for one in getattr(error, "problems", (error,)))
+            text = "\n".join(str(problem) for problem in getattr(error, "problems", (error,)))
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-        shown = types.TextContent(type="text", text=canonical(answer).decode())
-        return types.CallToolResult(content=[shown], structured_content=answer)
+        content = types.TextContent(type="text", text=canonical(answer).decode())
+        return types.CallToolResult(content=[content], structured_content=answer)
 
     return Server("contextos-slots", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 

@@ -109,8 +109,8 @@ async def _write(fd: int, from_server: MemoryObjectReceiveStream[SessionMessage]
     async with from_server:
         # A client that is gone reads no answer. The server ends when its own stdin is closed.
         with suppress(OSError):
-            async for sent in from_server:
-                line = sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            async for message in from_server:
+                line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                 if takes_now(line):
                     _write_all(fd, line)
                 else:
@@ -156,13 +156,13 @@ async def lines_of(fd: int) -> AsyncIterator[bytes | None]:
     """Yield each line that is not blank, and None for a line of more than `MAX_REQUEST_BYTES`, which is dropped."""
     line, too_long = bytearray(), False
     while chunk := await _read_some(fd):
-        *ended, rest = chunk.split(b"\n")
-        for one in ended:
-            too_long = too_long or len(line) + len(one) > MAX_REQUEST_BYTES
+        *complete, rest = chunk.split(b"\n")
+        for part in complete:
+            too_long = too_long or len(line) + len(part) > MAX_REQUEST_BYTES
             if too_long:
                 yield None
-            elif (line + one).strip():
-                yield bytes(line + one)
+            elif (line + part).strip():
+                yield bytes(line + part)
             line, too_long = bytearray(), False
         too_long = too_long or len(line) + len(rest) > MAX_REQUEST_BYTES
         if too_long:
@@ -186,23 +186,23 @@ def read_line(line: bytes | None) -> tuple[SessionMessage | None, SessionMessage
     message: Any = None
     with suppress(ValidationError):
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-    if message is not None and (refused := refused_json(line)) is not None:
-        return None, _error(refused["id"], refused["error"]["code"], refused["error"]["message"])
+    if message is not None and (error := refused_json(line)) is not None:
+        return None, _error(error["id"], error["error"]["code"], error["error"]["message"])
     if message is not None and not isinstance(message, JSONRPCNotification):
         return SessionMessage(message), None
     try:
-        said = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None, _error(None, PARSE_ERROR, "the line is not JSON; write one message a line")
     # The SDK takes a request with a bad id for a notification, which nobody answers.
-    if message is not None and "id" not in said:
+    if message is not None and "id" not in value:
         return SessionMessage(message), None
     detail = "the line is not a JSON-RPC 2.0 message, or is nested too deep; send an object with `jsonrpc` and `method`"
     return None, _error(id_of(line), INVALID_REQUEST, detail)
 
 
-def _error(asked: str | int | None, code: int, message: str) -> SessionMessage:
+def _error(message_id: str | int | None, code: int, message: str) -> SessionMessage:
     from mcp.shared.message import SessionMessage
     from mcp.types import ErrorData, JSONRPCError
 
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked, error=ErrorData(code=code, message=message)))
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message_id, error=ErrorData(code=code, message=message)))

@@ -108,21 +108,21 @@ async def verify_range(app: App, tenant_id: str, work: Work, asked: VerifiedRang
         raise InvalidEnvelope(Problem("/last", "no_range", "the range ends before it begins", "name a later run"))
 
     async def job(time: WorkTime) -> VerificationDocument:
-        found: list[VerifiedDocument] = []
+        streams_found: list[VerifiedDocument] = []
         streams = entries = 0
 
-        def each(stream: VerifiedStream) -> None:
+        def count(stream: VerifiedStream) -> None:
             nonlocal streams, entries
             time.check()
             streams, entries = streams + 1, entries + stream.entries
-            if len(found) < MAX_LISTED_STREAMS or stream.stream in (INDEX, CONTROL):
-                found.append(_verified(stream))
+            if len(streams_found) < MAX_LISTED_STREAMS or stream.stream in (INDEX, CONTROL):
+                streams_found.append(_stream_document(stream))
 
         numbers = RunNumbers(asked.first, asked.last)
         verification = Verification(app.stores.tenant(tenant_id), tenant_id, app.keys, numbers=numbers)
         compared, fault = None, None
         try:
-            compared = await verify_stored(app, tenant_id, verification, each, whole=asked.last is None)
+            compared = await verify_stored(app, tenant_id, verification, count, whole=asked.last is None)
         except NotFound:
             # Nothing of the tenant is stored, so there is no fault.
             pass
@@ -132,30 +132,29 @@ async def verify_range(app: App, tenant_id: str, work: Work, asked: VerifiedRang
             # The texts of other faults name files and addresses of the machine, so only the log has them.
             _LOG.warning("a verification failed", extra=error_fields(error))
             fault = "the store or the witness is not as it was left; the log of the server has the reason"
-        said = None if compared is None else _witnessed(compared)
+        witness = None if compared is None else _witness_document(compared)
         return VerificationDocument(
             first=asked.first,
             last=asked.last,
             fault=fault,
             streams=streams,
             entries=entries,
-            verified=found,
-            compared=said,
+            verified=streams_found,
+            compared=witness,
         )
 
     return await work.do(tenant_id, job)
 
 
-def _verified(stream: VerifiedStream) -> VerifiedDocument:
+def _stream_document(stream: VerifiedStream) -> VerifiedDocument:
     return VerifiedDocument(
         stream=stream.stream, entries=stream.entries, head=stream.head, erased=list(stream.erased), ended=stream.ended
     )
 
 
-def _witnessed(compared: Compared) -> WitnessDocument:
-    restored = [
-        RestoredDocument(stream=one.stream, kept=one.kept, gone=one.gone, at_us=one.at_us) for one in compared.past
-    ]
+def _witness_document(compared: Compared) -> WitnessDocument:
+    names = RestoredDocument.model_fields
+    restored = [RestoredDocument(**{name: getattr(past, name) for name in names}) for past in compared.past]
     # A tenant does not need the place of the witness, which can be a path of this machine.
     return WitnessDocument(
         has_witness=compared.witness is not None,

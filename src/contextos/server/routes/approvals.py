@@ -69,10 +69,10 @@ async def get_questions(
     with lists.place(caller.tenant_id):
         page = await app.approvals.waiting(caller.tenant_id, role=role, roles=roles, limit=limit, cursor=cursor)
     return QuestionPage(
-        items=[QuestionDocument.of_content(one.content, one.void) for one in page.items],
+        items=[QuestionDocument.of_content(question.content, question.void) for question in page.items],
         cursor=page.cursor,
         unverified=[
-            UnverifiedDocument(run_id=one.run_id, fault=one.fault) for one in page.unverified if reads_every_run(roles)
+            UnverifiedDocument(run_id=run.run_id, fault=run.fault) for run in page.unverified if reads_every_run(roles)
         ],
     )
 
@@ -92,17 +92,17 @@ async def post_statement(
 ) -> StatementDocument:
     """Return what the caller signs to give an answer. Nothing is recorded."""
     question = await askable_question(app, caller, roles, name)
-    said = question.statement(caller.subject, draft.verdict, draft.reason)
-    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
-    statement = loads(said.payload)
+    approval = question.statement(caller.subject, draft.verdict, draft.reason)
+    approver = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    statement = loads(approval.payload)
     assert isinstance(statement, dict), "a statement is an object"
-    kids = [one.kid for one in known.keys] if known else []
+    kids = [key.kid for key in approver.keys] if approver else []
     passkeys = {}
-    for origin in sorted({one.origin for one in known.passkeys} if known else ()):
+    for origin in sorted({passkey.origin for passkey in approver.passkeys} if approver else ()):
         # An origin with passkeys of several relying parties is left out: no page can ask for them at once.
         with suppress(ApprovalRefused):
-            passkeys[origin] = await question.passkey_options(said, origin=origin)
-    return StatementDocument.of_statement(said, statement, kids, passkeys)
+            passkeys[origin] = await question.passkey_options(approval, origin=origin)
+    return StatementDocument.of_statement(approval, statement, kids, passkeys)
 
 
 @approval_routes.post("/approvals/{run}/answer", response_model_exclude_unset=True, openapi_extra=body_of(SignedAnswer))
@@ -111,12 +111,12 @@ async def post_answer(
 ) -> AnswerReceipt:
     """Record the caller's answer, with its proof."""
     question = await askable_question(app, caller, roles, name, answering=True)
-    proofs = [one for one in (*signed.tokens, signed.passkey, signed.login_token) if one is not None]
+    proofs = [proof for proof in (*signed.tokens, signed.passkey, signed.login_token) if proof is not None]
     if len(proofs) != 1:
         remedy = "send `tokens` with one token, or `passkey`, or `login_token`"
         raise InvalidEnvelope(Problem("", "no_proof", "the answer has not exactly one proof", remedy))
     if signed.tokens:
-        await question.answer(_checked(signed, caller.subject))
+        await question.answer(_check_token(signed, caller.subject))
     else:
         statement = question.statement(caller.subject, signed.verdict, signed.reason)
         if signed.passkey is not None:
@@ -130,13 +130,13 @@ async def post_answer(
     )
 
 
-def _checked(signed: SignedAnswer, person: str) -> str:
+def _check_token(signed: SignedAnswer, person: str) -> str:
     """Return the unverified token of an answer. Raises `ApprovalRefused` if it states another answer or person."""
     [token] = signed.tokens
-    stated = unverified_payload(token)
-    if stated is not None and stated.get("approver", person) != person:
+    payload = unverified_payload(token)
+    if payload is not None and payload.get("approver", person) != person:
         raise ApprovalRefused("other_person", "the answer is signed for another person than the token is of")
-    if stated is not None and (stated.get("verdict"), stated.get("reason")) != (signed.verdict, signed.reason):
+    if payload is not None and (payload.get("verdict"), payload.get("reason")) != (signed.verdict, signed.reason):
         detail = "the token signs another answer than was sent; ask for the statement of this one"
         raise ApprovalRefused("assertion_invalid", detail)
     return token

@@ -63,10 +63,9 @@ class Reader:
     async def is_still(self) -> bool:
         """Return whether the reader is still the same caller: not logged out, with the same roles and agents."""
         try:
-            now = await sender_of(self.request)
-            return replace(now, expires_at=self.caller.expires_at) == self.caller and self.roles == await held_roles(
-                self.app, now
-            )
+            caller_now = await sender_of(self.request)
+            is_same = replace(caller_now, expires_at=self.caller.expires_at) == self.caller
+            return is_same and self.roles == await held_roles(self.app, caller_now)
         except (HttpProblem, ContextOSError):
             return False
 
@@ -108,17 +107,18 @@ async def get_events(
     if opened.is_over:
         return Response(status_code=204)
     reader.places.check(run.tenant_id, reader.address)
-    return StreamingResponse(_written(_live(reader, opened.follow())), 200, UNBUFFERED, EVENT_STREAM)
+    return StreamingResponse(_as_text(_live(reader, opened.follow())), 200, UNBUFFERED, EVENT_STREAM)
 
 
 def wants_events(request: Request, mode: str) -> bool:
     """Return whether a request of `mode` is answered with a stream of events: where `Accept` names `text/event-stream`,
     and in the mode `stream` also where it has a matching wildcard or is missing.
     """
-    stated = ",".join(request.headers.getlist("accept")) or "*/*"
+    accept = ",".join(request.headers.getlist("accept")) or "*/*"
     accepted: dict[str, bool] = {}
-    for media_type, *parameters in (one.split(";") for one in stated.split(",")):
-        weight = next((one for one in (part.replace(" ", "") for part in parameters) if one.startswith("q=")), "q=1")
+    for media_type, *parameters in (entry.split(";") for entry in accept.split(",")):
+        compact = (parameter.replace(" ", "") for parameter in parameters)
+        weight = next((parameter for parameter in compact if parameter.startswith("q=")), "q=1")
         accepted[media_type.strip().lower()] = weight.rstrip("0.") != "q="
     if EVENT_STREAM in accepted or mode != "stream":
         return accepted.get(EVENT_STREAM, False)
@@ -147,17 +147,17 @@ async def _answer(
     app: App, tenant_id: str, stream: RequestStream, live: AsyncGenerator[StreamEvent | None]
 ) -> AsyncGenerator[str]:
     """Yield the live events of a request as text, then the events that they did not include, and the answer."""
-    last = ""
+    last_id = ""
     async with aclosing(live):
         async for event in live:
-            last = event.id if event else last
+            last_id = event.id if event else last_id
             yield _text_of(event)
     if not stream.is_driven:
         # The server stops, or the time of the stream is over.
         return
     try:
         await stream.outcome()
-        async for event in (await app.runs.open_stream(tenant_id, stream.run_id, after=last)).so_far():
+        async for event in (await app.runs.open_stream(tenant_id, stream.run_id, after=last_id)).so_far():
             yield _text_of(event)
         outcome = RequestOutcome.of_view(await app.deployment.view(tenant_id, stream.run_id))
     except ContextOSError as fault:
@@ -165,11 +165,11 @@ async def _answer(
         _LOG.warning("a streamed request failed", extra=error_fields(fault))
         return
     now_ms = app.deployment.ports.clock.now_us() // 1_000
-    said = {"type": "CUSTOM", "timestamp": now_ms, "name": OUTCOME_EVENT, "value": outcome.to_json()}
-    yield _text("CUSTOM", said)
+    event_document = {"type": "CUSTOM", "timestamp": now_ms, "name": OUTCOME_EVENT, "value": outcome.to_json()}
+    yield _text("CUSTOM", event_document)
 
 
-async def _written(live: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[str]:
+async def _as_text(live: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[str]:
     async with aclosing(live):
         async for event in live:
             yield _text_of(event)
@@ -180,20 +180,20 @@ async def _live(reader: Reader, events: AsyncGenerator[StreamEvent]) -> AsyncGen
     None whenever no event came for `KEEP_ALIVE_S` seconds. Closes `events`.
     """
     loop = asyncio.get_running_loop()
-    over_at = loop.time() + min(reader.left_s, MAX_STREAM_S)
-    ask_at = loop.time() + KEEP_ALIVE_S
+    ends_at = loop.time() + min(reader.left_s, MAX_STREAM_S)
+    check_at = loop.time() + KEEP_ALIVE_S
     stopped = asyncio.ensure_future(reader.request.app.state.stopping.wait())
     following = asyncio.ensure_future(anext(events, None))
     async with aclosing(events):
         try:
             with reader.places.place(reader.caller.tenant_id, reader.address):
-                while loop.time() < over_at and not stopped.done():
-                    pause_s = max(0.0, min(KEEP_ALIVE_S, over_at - loop.time()))
+                while loop.time() < ends_at and not stopped.done():
+                    pause_s = max(0.0, min(KEEP_ALIVE_S, ends_at - loop.time()))
                     await asyncio.wait({stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-                    if loop.time() >= ask_at:
+                    if loop.time() >= check_at:
                         if not await reader.is_still():
                             return
-                        ask_at = loop.time() + KEEP_ALIVE_S
+                        check_at = loop.time() + KEEP_ALIVE_S
                     if not following.done():
                         yield None
                         continue
@@ -206,8 +206,8 @@ async def _live(reader: Reader, events: AsyncGenerator[StreamEvent]) -> AsyncGen
             _LOG.warning("a stream ended early", extra=error_fields(error))
             return
         finally:
-            for one in (stopped, following):
-                one.cancel()
+            for task in (stopped, following):
+                task.cancel()
             await asyncio.wait({following})
 
 
@@ -217,5 +217,5 @@ def _text_of(event: StreamEvent | None) -> str:
 
 def _text(event: str, document: dict[str, Any], event_id: str = "") -> str:
     # The JSON has one line, so that no value can begin a field of the event stream.
-    named = f"id: {event_id}\n" if event_id else ""
-    return f"{named}event: {event}\ndata: {json.dumps(document, ensure_ascii=True)}\n\n"
+    id_line = f"id: {event_id}\n" if event_id else ""
+    return f"{id_line}event: {event}\ndata: {json.dumps(document, ensure_ascii=True)}\n\n"

@@ -65,7 +65,7 @@ async def get_readiness(app: AppHere, tokens: TokensHere, request: Request) -> R
     if logins is not None and logins.is_silent():
         silent = (*silent, logins.issuer.issuer)
     partners = app.deployment.ports.partners
-    silent = (*silent, *(name for name, one in partners.items() if one.is_silent()))
+    silent = (*silent, *(name for name, partner in partners.items() if partner.is_silent()))
     if silent:
         warnings = (*warnings, "issuers")
     return Readiness(

@@ -64,11 +64,11 @@ async def post_run(
     accepts `application/json` alone gets the answer alone.
     """
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
-    begun = trace_of(app, caller, request.headers.items())
-    invoked = parse(InvokeRequest, {"trace": begun.to_json(), **fields})
+    trace = trace_of(app, caller, request.headers.items())
+    invoked = parse(InvokeRequest, {"trace": trace.to_json(), **fields})
     if "trace" in fields:
-        traced = trace_of(app, caller, request.headers.items(), invoked.trace)
-        invoked = invoked.model_copy(update={"trace": traced})
+        stated_trace = trace_of(app, caller, request.headers.items(), invoked.trace)
+        invoked = invoked.model_copy(update={"trace": stated_trace})
     if wants_events(request, invoked.mode):
         reader = Reader(app, request, caller, await held_roles(app, caller))
         return await stream_request(reader, invoked)
@@ -102,7 +102,7 @@ async def get_runs(
     """
     with lists.place(caller.tenant_id):
         page = await visible_runs(app, caller, roles, state=state, search=search, limit=limit, cursor=cursor)
-    return RunListDocument(items=[RunSummary.of_run(one) for one in page.items], cursor=page.cursor)
+    return RunListDocument(items=[RunSummary.of_run(run) for run in page.items], cursor=page.cursor)
 
 
 @run_routes.get("/runs/{run}", response_model_exclude_unset=True)
@@ -171,7 +171,7 @@ async def get_ledger(
     """Read one of the three ledgers of a run: what it knew, what it did, or what it decided."""
     run = await readable_run(app, caller, roles, name)
     entries = await app.runs.ledger(run, ledger)
-    return LedgerDocument(run_id=run.run_id, ledger=ledger, items=[LedgerLine.of_entry(one) for one in entries])
+    return LedgerDocument(run_id=run.run_id, ledger=ledger, items=[LedgerLine.of_entry(entry) for entry in entries])
 
 
 def named_request(fields: dict[str, Any], header: str | None) -> dict[str, Any]:
@@ -183,11 +183,11 @@ def named_request(fields: dict[str, Any], header: str | None) -> dict[str, Any]:
             detail = "the request has no name; send `request_id`, or the header `Idempotency-Key`"
             raise HttpProblem(400, "no_idempotency_key", detail)
         return fields
-    stated = STRUCTURED_STRING.fullmatch(header)
-    if stated is None:
+    match = STRUCTURED_STRING.fullmatch(header)
+    if match is None:
         detail = '`Idempotency-Key` is not a text in quotes; send it like `"8e03978e-40d5"`'
         raise HttpProblem(400, "bad_idempotency_key", detail)
-    key = re.sub(r"\\(.)", r"\1", stated[1])
+    key = re.sub(r"\\(.)", r"\1", match[1])
     if fields.get("request_id", key) != key:
         detail = "`request_id` and `Idempotency-Key` differ"
         raise InvalidInput(Problem("/request_id", "conflicting_key", detail, "send one of them, or the same"))

@@ -138,23 +138,23 @@ async def post_call(
     """
     gate = await _own_calls(app, caller, name)
     answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
-    left_us, held = _wait_s(prefer) * 1_000_000, ExitStack()
-    if isinstance(answer, Waiting) and left_us > 0:
+    remaining_us, place = _wait_s(prefer) * 1_000_000, ExitStack()
+    if isinstance(answer, Waiting) and remaining_us > 0:
         places: Places = request.app.state.held
         try:
-            held.enter_context(places.place(caller.tenant_id, client_address(request.client)))
+            place.enter_context(places.place(caller.tenant_id, client_address(request.client)))
         except Overloaded:
             # The call is not held here. Its caller asks again after `Retry-After`.
-            left_us = 0
-    with held:
-        while isinstance(answer, Waiting) and left_us > 0 and not request.app.state.draining.is_set():
+            remaining_us = 0
+    with place:
+        while isinstance(answer, Waiting) and remaining_us > 0 and not request.app.state.draining.is_set():
             await app.deployment.ports.pause(POLL_US)
-            left_us -= POLL_US
+            remaining_us -= POLL_US
             answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
     if isinstance(answer, Waiting):
         response.status_code = 202
         response.headers["Retry-After"] = "1"
-    return _answered(answer)
+    return _call_document(answer)
 
 
 @session_routes.post("/sessions/{session}/finish", response_model_exclude_unset=True, openapi_extra=body_of(SessionEnd))
@@ -186,34 +186,34 @@ async def _own_calls(app: App, caller: Caller, name: str) -> CallGate:
 
 
 def _wait_s(prefer: str) -> int:
-    found = _WAIT.search(prefer)
-    return min(int(found[1]), MAX_HELD_S) if found else 0
+    match = _WAIT.search(prefer)
+    return min(int(match[1]), MAX_HELD_S) if match else 0
 
 
 def _document(name: str, gate: Gate) -> SessionDocument:
-    described = {tool_id: ToolDocument.of_tool(one) for tool_id, one in gate.described_tools().items()}
+    described = {tool_id: ToolDocument.of_tool(tool) for tool_id, tool in gate.described_tools().items()}
     return SessionDocument(session=name, run_id=gate.run_id, tools=list(gate.tools), described=described)
 
 
-def _answered(answer: CallAnswer) -> CallDocument:
-    made: dict[str, Any] = {"call_id": answer.call_id}
+def _call_document(answer: CallAnswer) -> CallDocument:
+    fields: dict[str, Any] = {"call_id": answer.call_id}
     if isinstance(answer, Waiting):
-        made |= {
+        fields |= {
             "status": "waiting",
             "waits_for": answer.waits_for,
             "about": answer.about,
             "question": dict(answer.question),
         }
     elif isinstance(answer, Refused):
-        made |= {
+        fields |= {
             "status": "refused",
             "ended": answer.ended,
-            "reasons": [_reason(asdict(one)) for one in answer.reasons],
+            "reasons": [_reason(asdict(reason)) for reason in answer.reasons],
         }
     else:
         assert isinstance(answer, Done), "it is one of three"
         error = answer.error
-        made |= {
+        fields |= {
             "status": "done" if error is None else "failed",
             "output": None if answer.output is None else dict(answer.output),
             "error": None if error is None else error.to_json(),
@@ -221,8 +221,8 @@ def _answered(answer: CallAnswer) -> CallDocument:
             "artifacts": list(answer.artifacts),
             "replayed": answer.replayed,
         }
-    return CallDocument(**made)
+    return CallDocument(**fields)
 
 
-def _reason(said: dict[str, Any]) -> RefusedReason:
-    return RefusedReason(**{**said, "facts": list(said["facts"]), "because": list(said["because"])})
+def _reason(reason: dict[str, Any]) -> RefusedReason:
+    return RefusedReason(**{**reason, "facts": list(reason["facts"]), "because": list(reason["because"])})

@@ -39,30 +39,30 @@ def _trace(run: Run, entries: Sequence[Entry]) -> TraceDocument:
         run_id=run.run_id,
         trace_id=received["request"]["trace"]["trace_id"],
         ended=run.ended,
-        spans=[_span(one) for part in parts for one in run_spans(part)],
+        spans=[_span(span) for part in parts for span in run_spans(part)],
         events=[
             SpanEventDocument(
-                name=one.name,
-                at_us=one.at_us,
-                severity=one.severity,
-                span_id=one.span_id,
-                attributes=dict(one.attributes),
+                name=event.name,
+                at_us=event.at_us,
+                severity=event.severity,
+                span_id=event.span_id,
+                attributes=dict(event.attributes),
             )
             for part in parts
-            for one in run_events(part)
+            for event in run_events(part)
         ],
     )
 
 
-def _span(one: Span) -> SpanDocument:
+def _span(span: Span) -> SpanDocument:
     return SpanDocument(
-        span_id=one.span_id,
-        parent_id=one.parent_id,
-        is_remote_parent=one.remote_parent,
-        name=one.name,
-        start_us=one.start_us,
-        end_us=one.end_us,
-        failed=one.failed,
-        link=one.link,
-        attributes=dict(one.attributes),
+        span_id=span.span_id,
+        parent_id=span.parent_id,
+        is_remote_parent=span.remote_parent,
+        name=span.name,
+        start_us=span.start_us,
+        end_us=span.end_us,
+        failed=span.failed,
+        link=span.link,
+        attributes=dict(span.attributes),
     )

@@ -17,8 +17,8 @@ def is_unchanged(tag: str, if_none_match: str | None) -> bool:
     """Return whether `If-None-Match` names this tag. A weak tag counts too (RFC 9110, section 13.1.2), because a proxy
     that compresses makes tags weak.
     """
-    stated = [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]
-    return tag in stated or "*" in stated
+    tags = [stated_tag.strip().removeprefix("W/") for stated_tag in (if_none_match or "").split(",")]
+    return tag in tags or "*" in tags
 
 
 def unchanged(tag: str) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, Strict
 
@@ -13,7 +13,14 @@ from contextos.contracts.refs import EvidenceRef
 from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.acts.facts import write_facts
 from contextos.service.facts import KnownFact, StatedFact
-from contextos.service.operations.operation import Asked, Operation, Paged, opened_cursor, sealed_cursor
+from contextos.service.operations.operation import (
+    Asked,
+    Operation,
+    OperationFunction,
+    Paged,
+    opened_cursor,
+    sealed_cursor,
+)
 from contextos.trust.approvals.acts import AUDITOR_ROLE, KNOWLEDGE_WRITER_ROLE
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
@@ -77,18 +84,18 @@ class SnapshotDocument(Model):
 
 async def list_facts(asked: Asked, query: FactQuery) -> FactPage:
     """List the facts of a subject that hold, or held in a snapshot."""
-    of = (asked.tenant_id, "facts", query.subject, query.predicate, query.snapshot, query.ended)
-    at = query.snapshot or commit_key(await asked.app.deployment.graph(asked.tenant_id).head())
+    list_name = (asked.tenant_id, "facts", query.subject, query.predicate, query.snapshot, query.ended)
+    snapshot = query.snapshot or commit_key(await asked.app.deployment.graph(asked.tenant_id).head())
     page = await asked.app.facts.list(
         asked.tenant_id,
         query.subject,
         query.predicate,
-        snapshot=at,
+        snapshot=snapshot,
         ended=query.ended,
         limit=query.limit,
-        cursor=opened_cursor(of, query.cursor),
+        cursor=opened_cursor(list_name, query.cursor),
     )
-    return FactPage(items=list(page.items), snapshot=at, cursor=sealed_cursor(of, page.cursor))
+    return FactPage(items=list(page.items), snapshot=snapshot, cursor=sealed_cursor(list_name, page.cursor))
 
 
 async def set_fact(asked: Asked, fact: StatedFact) -> ActProposal[KnownFact]:
@@ -104,57 +111,39 @@ async def replace_fact(asked: Asked, fact: StatedFact) -> ActProposal[KnownFact]
 async def retract_facts(asked: Asked, ended: Retraction) -> ActProposal[RetractedDocument]:
     """End every fact of a subject under a predicate."""
 
-    async def retracted(_: int) -> RetractedDocument:
+    async def document(_: int) -> RetractedDocument:
         return RetractedDocument(subject=ended.subject, predicate=ended.predicate)
 
     proposal = await asked.app.facts.propose_retraction(
         asked.tenant_id, ended.subject, ended.predicate, source=ended.source, by=asked.by
     )
-    return proposal.then(retracted)
+    return proposal.then(document)
 
 
 async def load_facts(asked: Asked, graph: GraphDraft) -> ActProposal[SnapshotDocument]:
     """Write nodes and edges in one commit."""
 
-    async def loaded(commit: int) -> SnapshotDocument:
+    async def document(commit: int) -> SnapshotDocument:
         return SnapshotDocument(snapshot=commit_key(commit))
 
     nodes, edges = graph.nodes, graph.edges
     proposal = await write_facts.propose(asked.app.deployment, asked.tenant_id, nodes, edges, by=asked.by)
-    return proposal.then(loaded)
+    return proposal.then(document)
 
 
-_WRITERS: Final = (KNOWLEDGE_WRITER_ROLE,)
+def _change(
+    verb: str, draft: type[Model], answer: type[Model], run: OperationFunction, signs: str, path: str = "", **how: Any
+) -> Operation:
+    """Return the operation `facts.<verb>`, by which a knowledge writer changes facts, at `/facts` and `path`."""
+    address = ("POST", f"/facts{path}")
+    return Operation(f"facts.{verb}", address, (KNOWLEDGE_WRITER_ROLE,), draft, answer, run, signs=signs, **how)
+
+
+_ENDS: Final = "end the facts of a subject under a predicate"
 FACT_OPERATIONS: Final = (
     Operation("facts.list", ("GET", "/facts"), FACT_READERS, FactQuery, FactPage, list_facts),
-    Operation(
-        "facts.set", ("POST", "/facts"), _WRITERS, StatedFact, KnownFact, set_fact, signs="write a fact", status=201
-    ),
-    Operation(
-        "facts.replace",
-        ("POST", "/facts/replace"),
-        _WRITERS,
-        StatedFact,
-        KnownFact,
-        replace_fact,
-        signs="replace a fact",
-    ),
-    Operation(
-        "facts.retract",
-        ("POST", "/facts/retract"),
-        _WRITERS,
-        Retraction,
-        RetractedDocument,
-        retract_facts,
-        signs="end the facts of a subject under a predicate",
-    ),
-    Operation(
-        "facts.load",
-        ("POST", "/facts/load"),
-        _WRITERS,
-        GraphDraft,
-        SnapshotDocument,
-        load_facts,
-        signs="write nodes and edges",
-    ),
+    _change("set", StatedFact, KnownFact, set_fact, "write a fact", status=201),
+    _change("replace", StatedFact, KnownFact, replace_fact, "replace a fact", "/replace"),
+    _change("retract", Retraction, RetractedDocument, retract_facts, _ENDS, "/retract"),
+    _change("load", GraphDraft, SnapshotDocument, load_facts, "write nodes and edges", "/load"),
 )

@@ -51,11 +51,11 @@ class ReviewDraft(Model):
 
 async def list_proposals(asked: Asked, page: Paged) -> ProposalPage:
     """List the memories that runs propose and that wait for a review."""
-    of = (asked.tenant_id, "memories")
-    store, after = asked.app.deployment.ports.stores.tenant(asked.tenant_id), opened_cursor(of, page.cursor)
+    list_name = (asked.tenant_id, "memories")
+    store, after = asked.app.deployment.ports.stores.tenant(asked.tenant_id), opened_cursor(list_name, page.cursor)
     waiting = await list_candidates(store, after=after, limit=page.limit)
     last = waiting[-1].proposal_id if len(waiting) == page.limit else None
-    return ProposalPage(items=list(waiting), cursor=sealed_cursor(of, last))
+    return ProposalPage(items=list(waiting), cursor=sealed_cursor(list_name, last))
 
 
 async def review(asked: Asked, draft: ReviewDraft) -> ActProposal[MemoryReview]:
@@ -63,7 +63,7 @@ async def review(asked: Asked, draft: ReviewDraft) -> ActProposal[MemoryReview]:
     refuse_reason(draft.reason)
     check_stated_at(asked.app.deployment, draft.at_us)
 
-    async def reviewed(review: dict[str, Any] | ReviewRefused) -> MemoryReview:
+    async def result(review: dict[str, Any] | ReviewRefused) -> MemoryReview:
         if isinstance(review, ReviewRefused):
             raise ApprovalRefused(review.reason, review.detail)
         return parse(MemoryReview, review)
@@ -79,7 +79,7 @@ async def review(asked: Asked, draft: ReviewDraft) -> ActProposal[MemoryReview]:
         supersede=draft.supersede,
         at_us=draft.at_us,
     )
-    return proposal.then(reviewed)
+    return proposal.then(result)
 
 
 MEMORY_OPERATIONS: Final = (

@@ -137,16 +137,16 @@ class ModelCheckDocument(Model):
 async def list_models(asked: Asked, page: Paged) -> PublishedModelPage:
     """List the model profiles and routing rules that are published, with the packs that use them."""
     artifacts = asked.app.artifacts
-    listed = await artifacts.list(asked.tenant_id, kinds=_KINDS, limit=page.limit, cursor=page.cursor)
-    users = await _users(asked)
-    items = [await _published(asked, one, sorted(users.get(one.ref, ()))) for one in listed.items]
-    return PublishedModelPage(items=items, cursor=listed.cursor)
+    published = await artifacts.list(asked.tenant_id, kinds=_KINDS, limit=page.limit, cursor=page.cursor)
+    packs = await _packs_by_use(asked)
+    items = [await _published_model(asked, item, sorted(packs.get(item.ref, ()))) for item in published.items]
+    return PublishedModelPage(items=items, cursor=published.cursor)
 
 
 async def model_costs(asked: Asked, query: CostQuery) -> ModelCostPage:
     """Add up what calls of models cost in the runs of a period, by profile and operation."""
-    of = (asked.tenant_id, "model costs", query.began_from, query.began_before)
-    ports, after = asked.app.deployment.ports, opened_number(of, query.cursor)
+    list_name = (asked.tenant_id, "model costs", query.began_from, query.began_before)
+    ports, after = asked.app.deployment.ports, opened_number(list_name, query.cursor)
     page = await read_costs(
         ports.stores.tenant(asked.tenant_id),
         asked.tenant_id,
@@ -161,7 +161,7 @@ async def model_costs(asked: Asked, query: CostQuery) -> ModelCostPage:
         items=cost_documents(page.costs),
         runs_read=page.runs_read,
         unread=[UnreadRun(run_id=run_id, reason=reason) for run_id, reason in page.unread.items()],
-        cursor=sealed_cursor(of, None if page.next_after is None else str(page.next_after)),
+        cursor=sealed_cursor(list_name, None if page.next_after is None else str(page.next_after)),
     )
 
 
@@ -189,15 +189,15 @@ def cost_documents(costs: Mapping[CostPlace, ModelCosts]) -> list[ModelCostDocum
         ModelCostDocument(
             profile=profile,
             operation=operation,
-            runs=one.runs,
-            calls=one.calls,
-            taken=one.taken,
-            unpriced=one.unpriced,
-            open=one.open,
-            tokens=dict(sorted(one.tokens.items())),
-            cost_usd_cents=cents(one.cost_units),
+            runs=sums.runs,
+            calls=sums.calls,
+            taken=sums.taken,
+            unpriced=sums.unpriced,
+            open=sums.open,
+            tokens=dict(sorted(sums.tokens.items())),
+            cost_usd_cents=cents(sums.cost_units),
         )
-        for (profile, operation), one in sorted(costs.items())
+        for (profile, operation), sums in sorted(costs.items())
     ]
 
 
@@ -211,25 +211,25 @@ def check_document(checked: CheckedModel) -> ModelCheckDocument:
         latency_ms=checked.latency_ms,
         model=reply.model,
         reply_id=reply.reply_id,
-        usage=None if reply.usage is None else {str(kind): one for kind, one in reply.usage.counts.items()},
+        usage=None if reply.usage is None else {str(kind): count for kind, count in reply.usage.counts.items()},
         cost_usd_cents=None if checked.cost_units is None else cents(checked.cost_units),
         most_cost_usd_cents=cents(checked.most_cost_units),
     )
 
 
-async def _users(asked: Asked) -> Mapping[str, set[str]]:
+async def _packs_by_use(asked: Asked) -> Mapping[str, set[str]]:
     """Return, by the reference of rules or of a profile, the pinned packs that use it."""
-    active, users = await asked.app.artifacts.active(asked.tenant_id), dict[str, set[str]]()
+    active, packs = await asked.app.artifacts.active(asked.tenant_id), dict[str, set[str]]()
     for ref in active.named():
         pack = await _artifact(asked, ref)
         if not isinstance(pack, ContextPack):
             continue
-        for use in pack.decision_layer.models:
-            users.setdefault(use.rules, set()).add(ref)
-            rules = await _artifact(asked, use.rules)
+        for model_use in pack.decision_layer.models:
+            packs.setdefault(model_use.rules, set()).add(ref)
+            rules = await _artifact(asked, model_use.rules)
             for profile in rules.profiles() if isinstance(rules, RoutingRules) else ():
-                users.setdefault(profile, set()).add(ref)
-    return users
+                packs.setdefault(profile, set()).add(ref)
+    return packs
 
 
 async def _artifact(asked: Asked, ref: str) -> GovernedArtifact | None:
@@ -237,17 +237,17 @@ async def _artifact(asked: Asked, ref: str) -> GovernedArtifact | None:
     return None if stored is None else stored.artifact
 
 
-async def _published(asked: Asked, listed: CatalogArtifact, used_by: list[str]) -> PublishedModel:
-    artifact = await _artifact(asked, listed.ref)
-    about: dict[str, Any] = dict.fromkeys(("wire", "model", "data_class"))
-    about |= {"regions": [], "operations": [], "profiles": [], "kind": listed.kind}
+async def _published_model(asked: Asked, published: CatalogArtifact, used_by: list[str]) -> PublishedModel:
+    artifact = await _artifact(asked, published.ref)
+    fields: dict[str, Any] = dict.fromkeys(("wire", "model", "data_class"))
+    fields |= {"regions": [], "operations": [], "profiles": [], "kind": published.kind}
     if isinstance(artifact, ModelProfile):
-        about |= {"wire": artifact.wire, "model": artifact.model, "data_class": artifact.data_class}
-        about["regions"] = list(artifact.regions)
+        fields |= {"wire": artifact.wire, "model": artifact.model, "data_class": artifact.data_class}
+        fields["regions"] = list(artifact.regions)
     elif isinstance(artifact, RoutingRules):
-        about["operations"] = sorted({one.operation for one in artifact.rules})
-        about["profiles"] = list(artifact.profiles())
-    return PublishedModel(ref=listed.ref, withdrawn=listed.withdrawn, used_by=used_by, **about)
+        fields["operations"] = sorted({rule.operation for rule in artifact.rules})
+        fields["profiles"] = list(artifact.profiles())
+    return PublishedModel(ref=published.ref, withdrawn=published.withdrawn, used_by=used_by, **fields)
 
 
 MODEL_OPERATIONS: Final = (
@@ -259,7 +259,7 @@ MODEL_OPERATIONS: Final = (
         CostQuery,
         ModelCostPage,
         model_costs,
-        exit_code=lambda page: Integrity.exit_code if any(one.reason != ERASED_RUN for one in page.unread) else 0,
+        exit_code=lambda page: Integrity.exit_code if any(unread.reason != ERASED_RUN for unread in page.unread) else 0,
     ),
     Operation(
         "models.check",

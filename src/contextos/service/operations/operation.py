@@ -91,8 +91,8 @@ class Opened(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operation is asked of, and by whom: a tenant of an open deployment, and the thing that its address names,
-    if any. For an operation on a run, the thing is the id of a run that `by` may see. `verified` are the entries of the
+    """The context of an operation: the open deployment, the tenant, who asks, and the thing that its address names, if
+    any. For an operation on a run, the thing is the id of a run that `by` may see. `verified` are the entries of the
     run if the same request read and verified it before; else None. `open_run` returns the id of another run that `by`
     may see, by its name, with its entries as in `verified`; it raises for every other name. None: no other run is open.
     """
@@ -126,6 +126,10 @@ class Nothing(Model):
     """Nothing more is stated."""
 
 
+OperationFunction = Callable[..., Awaitable[Any]]
+"""(`Asked`, input) -> the answer, or the `ActProposal` of a governed operation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One thing that can be asked.
@@ -143,7 +147,7 @@ class Operation:
     roles: tuple[str, ...]
     input: type[Model]
     output: type[Model] | type[bytes]
-    run: Callable[..., Awaitable[Any]]
+    run: OperationFunction
     signs: str = ""
     status: int = 200
     about: Named | None = None
@@ -215,9 +219,9 @@ def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tu
     Raises:
         InvalidInput: the cursor is not one of the list `of`, or is one of an earlier version of it.
     """
-    begin = opened_number(of, cursor)
-    end = begin + limit
-    return items[begin:end], sealed_cursor(of, str(end)) if end < len(items) else None
+    start = opened_number(of, cursor)
+    end = start + limit
+    return items[start:end], sealed_cursor(of, str(end)) if end < len(items) else None
 
 
 def sealed_cursor(of: ListName, at: str | None) -> str | None:
@@ -231,19 +235,19 @@ def opened_cursor(of: ListName, cursor: str) -> str:
     Raises:
         InvalidInput: it is a cursor of another tenant or list, or not a cursor.
     """
-    at = cursor.rpartition(".")[0]
-    if cursor and (not cursor.isascii() or sealed_cursor(of, at) != cursor):
+    item = cursor.rpartition(".")[0]
+    if cursor and (not cursor.isascii() or sealed_cursor(of, item) != cursor):
         raise _unknown_cursor()
-    return at
+    return item
 
 
 def opened_number(of: ListName, cursor: str) -> int:
     """Return the place in a list that a cursor names; 0 for the empty cursor. Raises as `opened_cursor`."""
-    at = opened_cursor(of, cursor) or "0"
+    item = opened_cursor(of, cursor) or "0"
     # A cursor has no secret: a caller who knows how it is made can put any text into it.
-    if not at.isascii() or not at.isdigit() or int(at) > MAX_COUNT:
+    if not item.isascii() or not item.isdigit() or int(item) > MAX_COUNT:
         raise _unknown_cursor()
-    return int(at)
+    return int(item)
 
 
 def _unknown_cursor() -> InvalidInput:

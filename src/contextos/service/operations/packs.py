@@ -58,8 +58,8 @@ class ActiveVersion(Model):
 
 async def list_artifacts(asked: Asked, page: Paged) -> ArtifactPage:
     """List the artifacts that are published, by reference."""
-    listed = await asked.app.artifacts.list(asked.tenant_id, limit=page.limit, cursor=page.cursor)
-    return ArtifactPage(items=list(listed.items), cursor=listed.cursor)
+    published = await asked.app.artifacts.list(asked.tenant_id, limit=page.limit, cursor=page.cursor)
+    return ArtifactPage(items=list(published.items), cursor=published.cursor)
 
 
 async def withdraw(asked: Asked, draft: Withdrawal) -> ActProposal[ActiveVersion]:

@@ -37,8 +37,8 @@ class PinDraft(Model):
 async def list_pins(asked: Asked, page: Paged) -> PinPage:
     """List the pins. A tenant without pins accepts no request."""
     active = await asked.app.artifacts.active(asked.tenant_id)
-    items, following = page_of(active.packs, (asked.tenant_id, "pins", active.version), page.limit, page.cursor)
-    return PinPage(version=active.version, items=list(items), withdrawn=sorted(active.withdrawn), cursor=following)
+    items, next_cursor = page_of(active.packs, (asked.tenant_id, "pins", active.version), page.limit, page.cursor)
+    return PinPage(version=active.version, items=list(items), withdrawn=sorted(active.withdrawn), cursor=next_cursor)
 
 
 async def set_pin(asked: Asked, draft: PinDraft) -> ActProposal[ActiveVersion]:

@@ -70,24 +70,24 @@ class RuleFactPage(Model):
 async def list_policies(asked: Asked, page: Paged) -> PolicyPage:
     """List the policies in force above every pack."""
     active = await asked.app.artifacts.active(asked.tenant_id)
-    of = (asked.tenant_id, "policies", active.version)
-    items, following = page_of(active.policies, of, page.limit, page.cursor)
-    listed = [PolicyInForce(level=level, ref=ref) for level, ref in items]
-    return PolicyPage(version=active.version, items=listed, unmatched=await unmatched_in(asked), cursor=following)
+    list_name = (asked.tenant_id, "policies", active.version)
+    items, next_cursor = page_of(active.policies, list_name, page.limit, page.cursor)
+    policies = [PolicyInForce(level=level, ref=ref) for level, ref in items]
+    return PolicyPage(version=active.version, items=policies, unmatched=await unmatched_in(asked), cursor=next_cursor)
 
 
 async def list_rule_facts(asked: Asked, page: Paged) -> RuleFactPage:
     """List the facts that policy rules can read."""
-    items, following = page_of(RULE_FACTS, (asked.tenant_id, "rule facts"), page.limit, page.cursor)
-    return RuleFactPage(items=list(items), cursor=following)
+    items, next_cursor = page_of(RULE_FACTS, (asked.tenant_id, "rule facts"), page.limit, page.cursor)
+    return RuleFactPage(items=list(items), cursor=next_cursor)
 
 
 async def activate(asked: Asked, draft: PolicyList) -> ActProposal[ActiveVersion]:
     """Put exactly these policies in force. They bind every later decision, also in runs that wait."""
-    wanted = [(policy.level, policy.ref) for policy in draft.policies]
+    levels = [(policy.level, policy.ref) for policy in draft.policies]
     configuration = asked.app.configuration
-    configuration.require_settings_allow(wanted)
-    proposal = await configuration.propose_policies(asked.tenant_id, wanted, expected=draft.expected, by=asked.by)
+    configuration.require_settings_allow(levels)
+    proposal = await configuration.propose_policies(asked.tenant_id, levels, expected=draft.expected, by=asked.by)
 
     async def activated(_: None) -> ActiveVersion:
         return await active_version(asked, (await asked.app.artifacts.active(asked.tenant_id)).version)

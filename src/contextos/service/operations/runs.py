@@ -1,4 +1,4 @@
-"""Acts of people on one run: stop it, have its question asked again, settle its effect, drive it again, erase of it."""
+"""Acts of people on one run: stop it, ask its question again, settle its effect, drive it again, erase an entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextos.deployment.acts.act import ActProposal
 from contextos.deployment.operator import SettlementInput, erase_entry, request_cancel, retry_run, settle_effect
 from contextos.deployment.queries.run_view import RunView
 from contextos.errors import ApprovalRefused, NotFound
-from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Nothing, Operation
+from contextos.service.operations.operation import OF_RUN, ActReason, Asked, Nothing, Operation, OperationFunction
 from contextos.service.reasks import reask_question
 from contextos.service.views import RequestOutcome
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
@@ -55,7 +55,7 @@ async def cancel(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome
     """
     deployment = asked.app.deployment
     act = request_cancel.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
-    return (await act).then(partial(_driven, asked))
+    return (await act).then(partial(_drive_run, asked))
 
 
 async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]:
@@ -64,7 +64,7 @@ async def reask(asked: Asked, draft: ReasonDraft) -> ActProposal[RequestOutcome]
     """
     deployment = asked.app.deployment
     act = reask_question.propose(deployment, asked.tenant_id, asked.name, by=asked.by, reason=draft.reason)
-    return (await act).then(partial(_driven, asked))
+    return (await act).then(partial(_drive_run, asked))
 
 
 async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOutcome]:
@@ -72,11 +72,11 @@ async def settle(asked: Asked, draft: SettlementDraft) -> ActProposal[RequestOut
     the run may do so.
     """
     by = asked.by
-    stated = SettlementInput(draft.happened, by.id, draft.evidence_ref, draft.output, tuple(draft.mutations))
+    settlement = SettlementInput(draft.happened, by.id, draft.evidence_ref, draft.output, tuple(draft.mutations))
     act = settle_effect.propose(
-        asked.app.deployment, asked.tenant_id, asked.name, stated, vouch=by.vouch, verified=asked.verified
+        asked.app.deployment, asked.tenant_id, asked.name, settlement, vouch=by.vouch, verified=asked.verified
     )
-    return (await act).then(partial(_driven, asked))
+    return (await act).then(partial(_drive_run, asked))
 
 
 async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
@@ -87,7 +87,7 @@ async def retry(asked: Asked, _nothing: Nothing) -> ActProposal[RequestOutcome]:
         # The caller sees the run, so only the list can lack it.
         detail = "the run is not on the list of dead letters; an engine drives it when it is due"
         raise ApprovalRefused("not_waiting", detail) from None
-    return proposal.then(partial(_driven, asked))
+    return proposal.then(partial(_drive_run, asked))
 
 
 async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument]:
@@ -102,57 +102,23 @@ async def erase(asked: Asked, draft: ErasureDraft) -> ActProposal[ErasedDocument
     return (await act).then(erased)
 
 
-async def _driven(asked: Asked, after: RunView | None) -> RequestOutcome:
+async def _drive_run(asked: Asked, after: RunView | None) -> RequestOutcome:
     """Have an engine drive the run, and return its state after the act; None: it is read."""
     asked.app.engine.submit(asked.tenant_id, asked.name)
     return RequestOutcome.of_view(after or await asked.app.deployment.view(asked.tenant_id, asked.name))
 
 
+def _act_on_run(name: str, step: str, draft: type[Model], run: OperationFunction, signs: str, *roles: str) -> Operation:
+    """Return the operation at `/runs/{run}/<step>`, after which an engine drives the run."""
+    address, answer = ("POST", f"/runs/{{run}}/{step}"), RequestOutcome
+    return Operation(name, address, roles, draft, answer, run, signs=signs, status=202, about=OF_RUN)
+
+
 RUN_OPERATIONS: Final = (
-    Operation(
-        "runs.cancel",
-        ("POST", "/runs/{run}/cancel"),
-        (),
-        ReasonDraft,
-        RequestOutcome,
-        cancel,
-        signs="stop a run",
-        status=202,
-        about=OF_RUN,
-    ),
-    Operation(
-        "runs.reask",
-        ("POST", "/runs/{run}/reask"),
-        (),
-        ReasonDraft,
-        RequestOutcome,
-        reask,
-        signs="have the void question of a run asked again",
-        status=202,
-        about=OF_RUN,
-    ),
-    Operation(
-        "runs.settle",
-        ("POST", "/runs/{run}/settlement"),
-        (),
-        SettlementDraft,
-        RequestOutcome,
-        settle,
-        signs="settle the effect for which a run waits",
-        status=202,
-        about=OF_RUN,
-    ),
-    Operation(
-        "runs.retry",
-        ("POST", "/runs/{run}/retry"),
-        (OPERATOR_ROLE,),
-        Nothing,
-        RequestOutcome,
-        retry,
-        signs="have a run driven again that failed for good",
-        status=202,
-        about=OF_RUN,
-    ),
+    _act_on_run("runs.cancel", "cancel", ReasonDraft, cancel, "stop a run"),
+    _act_on_run("runs.reask", "reask", ReasonDraft, reask, "have the void question of a run asked again"),
+    _act_on_run("runs.settle", "settlement", SettlementDraft, settle, "settle the effect for which a run waits"),
+    _act_on_run("runs.retry", "retry", Nothing, retry, "have a run driven again that failed for good", OPERATOR_ROLE),
     Operation(
         "runs.erase",
         ("POST", "/runs/{run}/erase"),

@@ -99,15 +99,16 @@ class SelectionPage(Model):
 async def list_slots(asked: Asked, page: Paged) -> DeclaredSlotPage:
     """List the slots that the pinned packs declare."""
     active = await asked.app.artifacts.active(asked.tenant_id)
-    found = []
+    slots = []
     for ref in sorted(active.named()):
         stored = await asked.app.deployment.catalog(asked.tenant_id).repository.published(ref)
         artifact = stored.artifact if stored is not None else None
         declaring = artifact.decision_layer if isinstance(artifact, ContextPack) else artifact
         for template in declaring.task_templates if isinstance(declaring, DecisionLayer | IntentCatalog) else ():
-            found += [DeclaredSlot(ref=ref, intent=template.intent, slot=one.slot) for one in template.context_slots]
-    items, following = page_of(found, (asked.tenant_id, "slots", active.version), page.limit, page.cursor)
-    return DeclaredSlotPage(items=list(items), cursor=following)
+            declared = (declaration.slot for declaration in template.context_slots)
+            slots += [DeclaredSlot(ref=ref, intent=template.intent, slot=slot) for slot in declared]
+    items, next_cursor = page_of(slots, (asked.tenant_id, "slots", active.version), page.limit, page.cursor)
+    return DeclaredSlotPage(items=list(items), cursor=next_cursor)
 
 
 async def read_slot_offer(asked: Asked, _nothing: Nothing) -> SlotOffer:
@@ -122,11 +123,11 @@ async def select(asked: Asked, sent: SlotAnswer) -> ActProposal[SelectionAct]:
     """Record the selection of the run's user, and wake the run."""
     check_stated_at(asked.app.deployment, sent.at_us)
 
-    async def selected(done: Selected | PickRefused) -> SelectionAct:
-        if isinstance(done, PickRefused):
-            raise InvalidInput(Problem(f"/answer{done.pointer}", done.code, done.detail, "choose from the offer"))
+    async def recorded(result: Selected | PickRefused) -> SelectionAct:
+        if isinstance(result, PickRefused):
+            raise InvalidInput(Problem(f"/answer{result.pointer}", result.code, result.detail, "choose from the offer"))
         asked.app.engine.submit(asked.tenant_id, asked.name)
-        return done.act
+        return result.act
 
     answer = canonical(sent.answer)
     proposal = await answer_slot.propose(
@@ -138,7 +139,7 @@ async def select(asked: Asked, sent: SlotAnswer) -> ActProposal[SelectionAct]:
         selected_at_us=sent.at_us,
         verified=asked.verified,
     )
-    return proposal.then(selected)
+    return proposal.then(recorded)
 
 
 async def list_selections(asked: Asked, query: SelectionQuery) -> SelectionPage:
@@ -150,10 +151,10 @@ async def list_selections(asked: Asked, query: SelectionQuery) -> SelectionPage:
     selections = await artifacts.selections(organisation, asked.name) if organisation is not None else ()
     if selections:
         await verify_audited_run(store, asked.tenant_id, asked.name, ports.keys)
-    of = (asked.tenant_id, "selections", asked.name)
-    items, following = page_of(selections, of, query.limit, query.cursor)
-    found = []
-    for one in items:
+    list_name = (asked.tenant_id, "selections", asked.name)
+    items, next_cursor = page_of(selections, list_name, query.limit, query.cursor)
+    recorded = []
+    for selection in items:
         pinned = [
             PinnedArtifact(
                 ref=pin.ref.to_json(),
@@ -161,10 +162,10 @@ async def list_selections(asked: Asked, query: SelectionQuery) -> SelectionPage:
                 revision=pin.revision.revision,
                 content=pin.revision.content if query.content else None,
             )
-            for pin in await replay_selection(one, artifacts=artifacts)
+            for pin in await replay_selection(selection, artifacts=artifacts)
         ]
-        found.append(RecordedSelection(act=one, pinned=pinned))
-    return SelectionPage(items=found, cursor=following)
+        recorded.append(RecordedSelection(act=selection, pinned=pinned))
+    return SelectionPage(items=recorded, cursor=next_cursor)
 
 
 SLOT_OPERATIONS: Final = (

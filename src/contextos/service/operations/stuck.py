@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.model import Model
 from contextos.deployment.dead_letters import list_dead_letters
 from contextos.service.operations.operation import READER_ROLES, Asked, Operation, Paged, opened_cursor, sealed_cursor
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 
 class StuckRun(Model):
@@ -67,47 +69,37 @@ class BreakerPage(Model):
 
 async def list_stuck_runs(asked: Asked, page: Paged) -> DeadLetterPage:
     """List the runs that failed for good and wait for `POST /v1/runs/{run}/retry`."""
-    of, store = (asked.tenant_id, "dead letters"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
-    found = await list_dead_letters(store, after=opened_cursor(of, page.cursor), limit=page.limit)
-    items = [StuckRun.model_validate(one, from_attributes=True) for one in found]
-    return DeadLetterPage(items=items, cursor=sealed_cursor(of, found[-1].run_id if len(found) == page.limit else None))
+    list_name, store = (asked.tenant_id, "dead letters"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
+    letters = await list_dead_letters(store, after=opened_cursor(list_name, page.cursor), limit=page.limit)
+    items = [_document(StuckRun, letter) for letter in letters]
+    last = letters[-1].run_id if len(letters) == page.limit else None
+    return DeadLetterPage(items=items, cursor=sealed_cursor(list_name, last))
 
 
 async def list_undelivered(asked: Asked, page: Paged) -> UndeliveredPage:
     """List the notices that their destinations did not take."""
-    of, store = (asked.tenant_id, "notices"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
-    found = await UNDELIVERED.page(store, after=opened_cursor(of, page.cursor), limit=page.limit)
+    list_name, store = (asked.tenant_id, "notices"), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
+    rows = await UNDELIVERED.page(store, after=opened_cursor(list_name, page.cursor), limit=page.limit)
     items = [
-        UndeliveredDocument(
-            subscriber=one.key.partition("/")[0],
-            run_id=one.body.run,
-            sequence=one.body.sequence,
-            event=one.body.event,
-            failures=one.body.failures,
-            detail=one.body.detail,
-            at_us=one.body.at_us,
-        )
-        for one in found
+        _document(UndeliveredDocument, row.body, subscriber=row.key.partition("/")[0], run_id=row.body.run)
+        for row in rows
     ]
-    return UndeliveredPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == page.limit else None))
+    last = rows[-1].key if len(rows) == page.limit else None
+    return UndeliveredPage(items=items, cursor=sealed_cursor(list_name, last))
 
 
 async def list_breakers(asked: Asked, page: Paged) -> BreakerPage:
     """List the circuit breakers that have ever opened. Each closes by itself when a call succeeds."""
-    of, store = (asked.tenant_id, BREAKERS.name), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
-    found = await BREAKERS.page(store, after=opened_cursor(of, page.cursor), limit=page.limit)
-    items = [
-        BreakerDocument(
-            capability_id=one.key,
-            state=one.body.state,
-            failures=one.body.failures,
-            since_us=one.body.since_us,
-            retry_at_us=one.body.retry_at_us,
-            process=one.body.process,
-        )
-        for one in found
-    ]
-    return BreakerPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == page.limit else None))
+    list_name, store = (asked.tenant_id, BREAKERS.name), asked.app.deployment.ports.stores.tenant(asked.tenant_id)
+    rows = await BREAKERS.page(store, after=opened_cursor(list_name, page.cursor), limit=page.limit)
+    items = [_document(BreakerDocument, row.body, capability_id=row.key) for row in rows]
+    last = rows[-1].key if len(rows) == page.limit else None
+    return BreakerPage(items=items, cursor=sealed_cursor(list_name, last))
+
+
+def _document(model: type[ModelT], stored: Any, **fields: str) -> ModelT:
+    """Return a document with these fields; it has its other fields from the attributes of `stored` with their names."""
+    return model(**fields, **{name: getattr(stored, name) for name in model.model_fields.keys() - fields.keys()})
 
 
 STUCK_OPERATIONS: Final = (

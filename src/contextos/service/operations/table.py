@@ -40,7 +40,7 @@ OPERATION_TABLE: Final[tuple[Operation, ...]] = (
 
 def named_operation(name: str) -> Operation:
     """Return the operation with this name. Raises `NotFound` if there is none."""
-    names = {one.name: one for one in OPERATION_TABLE}
-    if name not in names:
-        raise NotFound(f"there is no operation `{name[:64]}`; {name_remedy(name, names)}")
-    return names[name]
+    operations = {operation.name: operation for operation in OPERATION_TABLE}
+    if name not in operations:
+        raise NotFound(f"there is no operation `{name[:64]}`; {name_remedy(name, operations)}")
+    return operations[name]

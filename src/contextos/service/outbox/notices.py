@@ -45,9 +45,9 @@ _FOR_A_PERSON: Final = frozenset({"escalated", "exhausted"})
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice. `sequence` is the number of its event among those of the tenant, and `at_us` the time of the event in
-    Unix microseconds. `told` has the members of `data` that depend on its type. `trace` are the trace headers with
-    which it is sent; empty if the request of the run was erased.
+    """One notice. `sequence` is the number of its event among the events of the tenant, and `at_us` the time of the
+    event in Unix microseconds. `told` has the members of `data` that depend on its type. `trace` are the trace headers
+    with which it is sent; empty if the request of the run was erased.
     """
 
     id: str
@@ -88,18 +88,18 @@ def notice_of(
     upto: int | None = None,
     reminder: bool = False,
 ) -> Notice:
-    """Return the notice of an event. `entries` are those of its run; the event is about entry number `upto` (None: the
-    last). `link` contains `{run}`. Erased content is left out.
+    """Return the notice of an event. `entries` are the entries of its run; the event is about entry number `upto`
+    (None: the last). `link` contains `{run}`. Erased content is left out.
     """
-    told, kind = _told(event, entries[:upto])
+    details, kind = _event_details(event, entries[:upto])
     if event.event == "approval.answered" and _is_void(entries[:upto], entries[upto or len(entries) :]):
-        told = {name: value for name, value in told.items() if name != "by"} | {"verdict": "void"}
+        details = {name: value for name, value in details.items() if name != "by"} | {"verdict": "void"}
     if reminder:
         kind = "question.reminded"
-    named = f"{event.tenant_id}\n{subscriber}\n{event.cursor}\n{kind}".encode()
-    clean = redact({name: value for name, value in told.items() if not name.endswith("_us")}, REDACTION_TARGETS)[0]
+    identity = f"{event.tenant_id}\n{subscriber}\n{event.cursor}\n{kind}".encode()
+    clean = redact({name: value for name, value in details.items() if not name.endswith("_us")}, REDACTION_TARGETS)[0]
     assert isinstance(clean, dict), "an object stays one"
-    digest = hashlib.sha256(named).hexdigest()
+    digest = hashlib.sha256(identity).hexdigest()
     return Notice(
         id=f"msg_{digest[:32]}",
         type=kind,
@@ -107,7 +107,7 @@ def notice_of(
         run_id=event.run_id,
         sequence=event.sequence,
         at_us=event.at_us,
-        told={name: clean.get(name, value) for name, value in told.items()},
+        told={name: clean.get(name, value) for name, value in details.items()},
         link=link.replace(RUN_IN_LINK, event.run_id),
         trace=_trace(entries, digest[32:48]),
     )
@@ -127,51 +127,52 @@ def _iso(at_us: int) -> str:
 
 def _is_void(upto: Sequence[Entry], later: Sequence[Entry]) -> bool:
     """Return whether the run found that the answer at the end of `upto` is void."""
-    about = (one for one in later if one.kind in ("approval.asked", "approval.voided") and one.key == upto[-1].key)
-    return next((one.kind for one in about), "") == "approval.voided"
+    kinds = (entry.kind for entry in later if entry.key == upto[-1].key)
+    return next((kind for kind in kinds if kind in ("approval.asked", "approval.voided")), "") == "approval.voided"
 
 
-def _told(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str, Any], NoticeType]:
+def _event_details(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str, Any], NoticeType]:
     if event.event == "run.waiting":
-        return {"waits_for": event.waits_for, **_question(event.waits_for, entries)}, "question.asked"
-    said = _noticed(entries[-1])
+        return {"waits_for": event.waits_for, **_question_details(event.waits_for, entries)}, "question.asked"
+    fields = _noticed_fields(entries[-1])
     if event.event == "run.ended":
-        end = said.get("end", "erased")
+        end = fields.get("end", "erased")
         return {"end": end}, "run.escalated" if end in _FOR_A_PERSON else "run.finished"
     answers = KINDS[event.event].answers
-    return {"waits_for": answers, **_question(answers, entries), **said}, "question.decided"
+    return {"waits_for": answers, **_question_details(answers, entries), **fields}, "question.decided"
 
 
-def _question(waits_for: str | None, entries: Sequence[Entry]) -> Mapping[str, Any]:
-    """Return what the last question of this kind asks."""
-    asked = (entry for entry in reversed(entries) if entry.kind in KINDS and KINDS[entry.kind].asks == waits_for)
-    return next(map(_noticed, asked), {})
+def _question_details(waits_for: str | None, entries: Sequence[Entry]) -> Mapping[str, Any]:
+    """Return the fields of the last question of this kind that a notice may show."""
+    questions = (entry for entry in reversed(entries) if entry.kind in KINDS and KINDS[entry.kind].asks == waits_for)
+    return next(map(_noticed_fields, questions), {})
 
 
-def _noticed(entry: Entry) -> Mapping[str, Any]:
-    """Return what a person outside may learn of an entry; nothing if it was erased."""
+def _noticed_fields(entry: Entry) -> Mapping[str, Any]:
+    """Return the fields of an entry that a notice may show; none if the entry was erased."""
     row, body = KINDS.get(entry.kind), read_body(entry)
     return {} if body is None or row is None or row.noticed is None else row.noticed(body)
 
 
-def _asked(told: Mapping[str, Any]) -> str:
-    if told["waits_for"] == "slot":
-        return f"{told.get('principal_id', 'the user')} is asked for the slot {told.get('slot_id', '')}".strip()
-    what = told.get("capability_id", "a call")
-    if told["waits_for"] == "settlement":
-        return f"an operator is asked whether {what} happened"
-    return f"{an(told.get('required_role', 'person'))} is asked about {what}"
+def _question_sentence(details: Mapping[str, Any]) -> str:
+    if details["waits_for"] == "slot":
+        return f"{details.get('principal_id', 'the user')} is asked for the slot {details.get('slot_id', '')}".strip()
+    subject = details.get("capability_id", "a call")
+    if details["waits_for"] == "settlement":
+        return f"an operator is asked whether {subject} happened"
+    return f"{an(details.get('required_role', 'person'))} is asked about {subject}"
 
 
-def _decided(told: Mapping[str, Any]) -> str:
-    said = told.get("verdict") or {True: "happened", False: "did not happen"}.get(told.get("happened"), "answered")  # type: ignore[arg-type]
-    return f"{told.get('capability_id', told.get('slot_id', 'a question'))} {said}"
+def _decision_sentence(details: Mapping[str, Any]) -> str:
+    outcomes: Mapping[Any, str] = {True: "happened", False: "did not happen"}
+    decision = details.get("verdict") or outcomes.get(details.get("happened"), "answered")
+    return f"{details.get('capability_id', details.get('slot_id', 'a question'))} {decision}"
 
 
 _SENTENCES: Final[Mapping[NoticeType, Callable[[Mapping[str, Any]], str]]] = {
-    "question.asked": _asked,
-    "question.reminded": lambda told: f"reminder: {_asked(told)}",
-    "question.decided": _decided,
-    "run.escalated": lambda told: f"a run needs a decision: it ended as {told['end']}",
-    "run.finished": lambda told: f"a run ended as {told['end']}",
+    "question.asked": _question_sentence,
+    "question.reminded": lambda details: f"reminder: {_question_sentence(details)}",
+    "question.decided": _decision_sentence,
+    "run.escalated": lambda details: f"a run needs a decision: it ended as {details['end']}",
+    "run.finished": lambda details: f"a run ended as {details['end']}",
 }

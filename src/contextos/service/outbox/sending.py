@@ -38,7 +38,7 @@ OUTBOX: Final = "outbox:"
 """The beginning of the name of an outbox's subscription."""
 REMIND_EVERY_US: Final = 10_000_000
 """The time between two searches for questions that wait too long, in microseconds."""
-_Known: TypeAlias = "StoredDocument[Reminder] | None"
+_ReminderRow: TypeAlias = "StoredDocument[Reminder] | None"
 _PERSONS: Final = frozenset({"approval", "slot", "settlement"})
 
 
@@ -55,7 +55,7 @@ class Outbox:
     remind_after_s: int
     max_attempts: int
     _subscriber: Subscriber = field(init=False)
-    _look_at_us: int = field(default=0, init=False)
+    _next_search_us: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._subscriber = Subscriber(
@@ -78,10 +78,10 @@ class Outbox:
         """
         wait_us = await self._subscriber.deliver()
         now_us = self.deployment.ports.clock.now_us()
-        if self.remind_after_s and "question.reminded" in self.types and now_us >= self._look_at_us:
-            self._look_at_us = now_us + REMIND_EVERY_US
-            async for event, entries, known in self._overdue(now_us):
-                await self._remind(event, entries, known)
+        if self.remind_after_s and "question.reminded" in self.types and now_us >= self._next_search_us:
+            self._next_search_us = now_us + REMIND_EVERY_US
+            async for event, entries, row in self._overdue_questions(now_us):
+                await self._remind(event, entries, row)
         return wait_us
 
     async def release(self) -> None:
@@ -96,27 +96,27 @@ class Outbox:
         if notice.type in self.types:
             await self.send(notice)
 
-    async def _overdue(self, now_us: int) -> AsyncIterator[tuple[RunEvent, Sequence[Entry], _Known]]:
+    async def _overdue_questions(self, now_us: int) -> AsyncIterator[tuple[RunEvent, Sequence[Entry], _ReminderRow]]:
         """Yield the questions that were sent and that nobody has answered for too long, each with the run so far and
         the state of its reminder. Questions whose reminder was sent, or has to wait, are left out.
         """
-        async for began in waiting_runs(self._store, self.tenant_id, 0):
-            asked = [one for one in await self._store.lines(INDEX, began.key) if one.kind == "run.waiting"]
-            if not asked or asked[-1].at_us + self.remind_after_s * 1_000_000 > now_us:
+        async for run_entry in waiting_runs(self._store, self.tenant_id, 0):
+            waits = [entry for entry in await self._store.lines(INDEX, run_entry.key) if entry.kind == "run.waiting"]
+            if not waits or waits[-1].at_us + self.remind_after_s * 1_000_000 > now_us:
                 continue
-            line = asked[-1]
-            known = await REMINDERS.one(self._store, event_key(self.name, line.seq))
-            if known is not None and not 0 < known.body.retry_at_us <= now_us:
+            last_wait = waits[-1]
+            row = await REMINDERS.one(self._store, event_key(self.name, last_wait.seq))
+            if row is not None and not 0 < row.body.retry_at_us <= now_us:
                 continue
-            run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, began.key)
+            run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, run_entry.key)
             waiting = run.view().waiting if run.fault is None else None
-            if waiting and waiting["for"] in _PERSONS and self._subscriber.delivered(began.key, line.seq):
-                yield event_of_line(line, run), run.entries[: read_body(line)["entries"]], known
+            if waiting and waiting["for"] in _PERSONS and self._subscriber.delivered(run_entry.key, last_wait.seq):
+                yield event_of_line(last_wait, run), run.entries[: read_body(last_wait)["entries"]], row
 
-    async def _remind(self, event: RunEvent, entries: Sequence[Entry], known: _Known) -> None:
+    async def _remind(self, event: RunEvent, entries: Sequence[Entry], row: _ReminderRow) -> None:
         """Send a reminder. A reminder that a crash interrupts is sent again."""
         key, now_us = event_key(self.name, event.sequence), self.deployment.ports.clock.now_us()
-        failures, fault = known.body.failures if known else 0, ""
+        failures, fault = row.body.failures if row else 0, ""
         try:
             await self.send(notice_of(self.name, event, entries, self.link, reminder=True))
         except DestinationGone as gone:
@@ -125,14 +125,14 @@ class Outbox:
             return
         except ContextOSError as error:
             failures, fault = failures + 1, str(error)[:MAX_DETAIL_CHARS]
-        version, writes = known.version if known else 0, []
+        version, writes = row.version if row else 0, []
         if not fault or failures >= self.max_attempts:
             state = Reminder(event.run_id, failures, 0)
         else:
             state = Reminder(event.run_id, failures, now_us + min(FIRST_RETRY_US << min(failures, 20), MAX_RETRY_US))
         if fault and not state.retry_at_us:
-            lost = UndeliveredEvent(event.run_id, event.sequence, "question.reminded", failures, now_us, fault)
-            writes.append(UNDELIVERED.write(event_key(self.name, event.sequence, "/reminder"), 0, lost))
+            undelivered = UndeliveredEvent(event.run_id, event.sequence, "question.reminded", failures, now_us, fault)
+            writes.append(UNDELIVERED.write(event_key(self.name, event.sequence, "/reminder"), 0, undelivered))
         try:
             await self._store.commit(Batch(run=CONTROL, writes=(REMINDERS.write(key, version, state), *writes)))
         except Conflict:

@@ -196,7 +196,7 @@ def test_what_only_a_file_of_the_request_says_is_untrusted() -> None:
 
 def test_looking_through_all_values_at_once_says_and_costs_the_same() -> None:
     values = ["ord_881", "Pay to ana@acme.example, today", "12.50", "a\nb", "", "x" * 300]
-    content = seen_content._content(seen_content._Raw("tool:x.y", "trusted", "internal", values))
+    content = seen_content._prepare_content(seen_content._RawContent("tool:x.y", "trusted", "internal", values))
     for text in (
         "ord_881",
         "ord_88",
@@ -210,6 +210,6 @@ def test_looking_through_all_values_at_once_says_and_costs_the_same() -> None:
     ):
         quick, slow = text_forms.WorkLimit(1 << 30), text_forms.WorkLimit(1 << 30)
         stripped = text.strip()
-        expected = not stripped or any(seen_content._is_in(stripped, value, slow) for value in content.values)
+        expected = not stripped or any(seen_content._is_whole_word(stripped, value, slow) for value in content.values)
         assert seen_content._states(content, text, quick) == expected
         assert quick.left == slow.left, text

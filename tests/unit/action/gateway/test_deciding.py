@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contextos.action.gateway.deciding import _facts_of, _gate_of_untrusted, _origin_facts
+from contextos.action.gateway.deciding import _call_facts, _origin_facts, _untrusted_gate
 from contextos.action.gateway.idempotency import _fingerprint
 from contextos.contracts.controls import KnownFacts
 from contextos.contracts.documents.operations import args_fingerprint
@@ -21,8 +21,8 @@ from tests.unit.action.gateway.origin_calls import TRACED, call, context
     [({"GATE_B": "lead", "GATE_A": "lead"}, ("GATE_A",)), ({"GATE_A": "lead", "GATE_B": "owner"}, ()), ({}, ())],
 )
 def test_the_gate_that_asks_is_chosen_only_if_all_ask_one_role(gates: dict[str, str], asked: tuple[str, ...]) -> None:
-    assert _gate_of_untrusted(context(**gates), call()) == asked
-    assert _gate_of_untrusted(context(**gates), call(destinations=("cents",))) == ()
+    assert _untrusted_gate(context(**gates), call()) == asked
+    assert _untrusted_gate(context(**gates), call(destinations=("cents",))) == ()
 
 
 def test_rules_read_the_origin_the_integrity_and_the_classification() -> None:
@@ -48,7 +48,7 @@ def test_what_is_kept_of_the_arguments_of_a_call_is_what_is_made_anew(args: dict
     made = ToolCall("1/a", step, args, {}, ())
     made.evidence = {}
     of_run: Any = SimpleNamespace(scope=SimpleNamespace(facts=KnownFacts({"run": {"intent": "x"}})))
-    facts = _facts_of(of_run, made)
+    facts = _call_facts(of_run, made)
     assert facts["args"] == {name: value for name, value in args.items() if name != "password"}
     assert facts.digest() == KnownFacts(dict(facts)).digest()
     assert _fingerprint(made) == args_fingerprint(args)

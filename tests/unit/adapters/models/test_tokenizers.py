@@ -28,5 +28,5 @@ def test_a_mark_of_the_end_in_a_text_is_text() -> None:
 
 
 def test_a_text_of_more_than_a_million_characters_is_counted_in_pieces() -> None:
-    pieces = len(TEXT) * 25_000 // tokenizers._PIECE + 1
+    pieces = len(TEXT) * 25_000 // tokenizers._PIECE_CHARS + 1
     assert abs(count_tokens("o200k_base@1", TEXT * 25_000) - 12 * 25_000) <= 4 * pieces

@@ -76,7 +76,7 @@ def test_the_passphrase_is_asked_for_twice_at_the_terminal_and_hidden(
         return "correct horse"
 
     monkeypatch.setattr(acting.typer, "prompt", prompt)
-    monkeypatch.setattr(acting, "_at_a_terminal", lambda: True)
+    monkeypatch.setattr(acting, "_has_terminal", lambda: True)
     path = tmp_path / "ann.pem"
     assert shop.say("key", "new", str(path), "--pkcs8").code == 0
     assert person_key(path)

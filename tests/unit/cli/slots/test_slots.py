@@ -119,10 +119,10 @@ Asked = tuple[Callable[..., tuple[int, str]], str, dict[str, Any]]
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Asked:
     """A run that waits for a pick: how to call commands, its id, and the answer that picks what it offers."""
-    sealed = workspace._sealed
+    sealed = workspace._seal
     monkeypatch.setattr(
         workspace,
-        "_sealed",
+        "_seal",
         lambda kind, made, keys: sealed(kind, picked_in_a_run(made) if kind == PACK_TYPE else made, keys),
     )
     place = make_workspace(tmp_path / "w")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from contextos.action.gateway.result_validation import _checked_artifacts
+from contextos.action.gateway.result_validation import _check_artifacts
 from contextos.contracts.envelopes.tool import ToolArtifact
 from contextos.runtime.redaction import cleanse_output
 
@@ -22,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + random.Random(7).randbytes(200_000)
 def kept(content: Any, *, rules: tuple[str, ...] = ("secret", "email"), **more: Any) -> dict[str, Any]:
     pack: Any = SimpleNamespace(policy_layer=SimpleNamespace(guardrails=SimpleNamespace(redaction_rules=rules)))
     stated = {"name": "f", "media_type": "application/octet-stream", "content": content, **more}
-    (made,), _ = _checked_artifacts(partial(cleanse_output, pack, object()), [ToolArtifact.model_validate(stated)])  # type: ignore[arg-type]
+    (made,), _ = _check_artifacts(partial(cleanse_output, pack, object()), [ToolArtifact.model_validate(stated)])  # type: ignore[arg-type]
     return made
 
 

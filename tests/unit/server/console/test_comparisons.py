@@ -62,7 +62,7 @@ def test_the_story_has_a_compact_form_and_the_steps_of_its_lines(face: HttpFace)
     full, compact = (face.page(f"/runs/{run}{view}", OPERATOR).text for view in ("", "?view=compact"))
     assert ('<details class="part" open>' in full, '<details class="part" open>' in compact) == (True, False)
     assert {"s1", "s2", "s3"} <= set(re.findall(r'class="step"[^>]*>([^<]+)<', full))
-    assert f'hx-get="/console/runs/{run}?view=compact"' in compact
+    assert f'hx-get="/console/runs/{run}?story=0&amp;why=0&amp;view=compact"' in compact
 
 
 def test_a_replay_says_equal_or_names_the_first_entry_that_differs(face: HttpFace) -> None:

@@ -90,13 +90,13 @@ def test_a_child_ends_with_the_connection_of_its_caller(
         writer.write(head.encode() + body)
         await until((tmp_path / "pid").exists)
         pid = int((tmp_path / "pid").read_text())
-        assert places._taken.total() == 1
+        assert places._taken_by_tenant.total() == 1
         writer.write(sent_on)
         await writer.drain()
         await asyncio.sleep(0.1)
         writer.close()
         await writer.wait_closed()
-        await until(lambda: is_gone(pid) and places._taken.total() == 0)
+        await until(lambda: is_gone(pid) and places._taken_by_tenant.total() == 0)
         return pid
 
     assert is_gone(face.call(leave()))
@@ -120,7 +120,7 @@ def test_a_cancelled_request_leaves_no_child_and_no_open_pipe(
             with pytest.raises(asyncio.CancelledError):
                 await doing
         assert is_gone(int(told.read_text()))
-        assert places._taken.total() == 0
+        assert places._taken_by_tenant.total() == 0
 
     async def cancel_all() -> None:
         for turn in range(12):

@@ -33,9 +33,9 @@ SLOT = {
 
 async def begin_slots(path: Path) -> None:
     """A workspace of refunds whose pack asks the requester for an artifact; there is one that all may see."""
-    sealed = workspace._sealed
+    sealed = workspace._seal
     asking = lambda kind, made, keys: sealed(kind, picked_in_a_run(made) if kind == PACK_TYPE else made, keys)  # noqa: E731
-    with patch.object(workspace, "_sealed", asking):
+    with patch.object(workspace, "_seal", asking):
         made = make_workspace(path)
     directory = json.loads((path / "directory.json").read_text("utf-8"))
     for user in directory[TENANT]["users"]:

@@ -1,18 +1,20 @@
-"""Links to the forms of governed operations, for the pages that show what can be acted on.
+"""Links of the console: to the forms of governed operations, and to the pages of what a reference names.
 
-Roles decide which links a page has. The form asks the server, which decides again.
+Roles decide which links a page has. Each page asks the server, which decides again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
+from contextos.contracts.refs import EVIDENCE, parse_ref
 from contextos.service.operations.operation import Operation
 from contextos.service.operations.table import named_operation
 
 FORM: Final = "/console/do"
+PACK_PREFIX: Final = "ctxpack."
 
 
 class ItemAct(NamedTuple):
@@ -80,3 +82,28 @@ def acts_on(listed: str, item: Mapping[str, Any], roles: frozenset[str]) -> list
         address = form_address(act.operation, str(item[act.about]) if act.about else "", **fields, **dict(act.fixed))
         links.append(Link(act.label, address))
     return links
+
+
+def reference_address(text: str, run_id: str, roles: frozenset[str]) -> str | None:
+    """Return the page of what a reference names: the facts of a subject, the entries of a call, the policies in force,
+    the selections of a run, the memories, the packs or the models. None for another text, or a page of other roles.
+    """
+    asked = f"/console/ask/{{}}?{urlencode({'run': run_id})}" if run_id else ""
+    if text.startswith(PACK_PREFIX):
+        return _page("packs.list", roles, f"packs/{quote(text, safe='@')}")
+    if not EVIDENCE.fits(text):
+        return None
+    ref = parse_ref(text)
+    if ref.scheme == "kg":
+        return _page("facts.list", roles, f"facts?{urlencode({'subject': ref.subject})}")
+    if ref.scheme == "tool":
+        return f"/console/runs/{quote(run_id)}/entries?{urlencode({'call': ref.version})}" if run_id else None
+    if ref.scheme == "policy":
+        return _page("policies.list", roles, "policies")
+    if ref.scheme == "artifact" and asked:
+        return asked.format("slots.selections")
+    return _page("memories.list", roles, "ask/memories.list") if ref.scheme == "memory" else None
+
+
+def _page(listing: str, roles: frozenset[str], page: str) -> str | None:
+    return None if roles.isdisjoint(named_operation(listing).roles) else f"/console/{page}"

@@ -29,7 +29,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedErasureDraft": {"seq": 1, "tokens": ["a.b.c"]},
 }
 """A valid body of each route that names a thing in its path."""
-GOVERNED = ("{ref}", "{proposal}")
+GOVERNED = ("{ref}", "{proposal}", "{capability}")
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,9 @@ def routes_with_a_name(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | 
     for path, operations in face.api.openapi()["paths"].items():
         for method, operation in operations.items():
             # Sessions are named by their user: `tests/unit/server/routes/test_sessions.py`. What a
-            # tenant governs is named by references of its own: `test_f48_http_control.py`.
-            probed = ("{run}", "{session}", *GOVERNED)
+            # tenant governs is named by references of its own: `test_f48_http_control.py`. The questions of flows:
+            # `test_h17_the_context_selector.py`.
+            probed = ("{run}", "{session}", "{selection}", *GOVERNED)
             assert "{" not in path or any(one in path for one in probed), f"nothing probes {path}"
             if "{run}" in path:
                 stated = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")

@@ -70,7 +70,7 @@ def test_they_change_nothing(face: HttpFace, plain: str, method: str) -> None:
 
 
 def test_a_session_reads_the_record_that_the_page_offers(face: HttpFace, plain: str) -> None:
-    session = {"Host": "127.0.0.1:8765", "Cookie": f"contextos-session={face.token(REQUESTER)}"}
+    session = {"Host": "127.0.0.1:8765", "Cookie": face.cookie(REQUESTER)}
     path = f"/v1/runs/{plain}/record"
     assert f'href="{path}"' in face.page(f"/runs/{plain}").text
     for site, status in (("same-origin", 200), ("cross-site", 403)):

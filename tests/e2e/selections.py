@@ -59,9 +59,9 @@ def _asking(pack: dict[str, Any]) -> dict[str, Any]:
 
 async def begin_selections(path: Path) -> None:
     """Make the workspace; its requester has a key."""
-    sealed = workspace._sealed
+    sealed = workspace._seal
     asking = lambda kind, made, keys: sealed(kind, _asking(made) if kind == PACK_TYPE else made, keys)  # noqa: E731
-    with patch.object(workspace, "_sealed", asking):
+    with patch.object(workspace, "_seal", asking):
         made = make_workspace(path)
     directory = json.loads((path / "directory.json").read_text("utf-8"))
     for user in directory[TENANT]["users"]:

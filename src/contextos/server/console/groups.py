@@ -7,7 +7,6 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse
 
-from contextos.server.console.adapters import adapter_page_routes
 from contextos.server.console.assets import asset_routes
 from contextos.server.console.audit import audit_routes
 from contextos.server.console.comparisons import comparison_routes
@@ -37,7 +36,6 @@ for _routes in (
     signing_routes,
     pack_page_routes,
     fact_page_routes,
-    adapter_page_routes,
 ):
     console_routes.include_router(_routes)
 

@@ -1,4 +1,5 @@
-"""The pages of packs: what is published with its versions and pins, one artifact, two versions compared, and a draft.
+"""The pages of packs: what is published with its versions and pins, one artifact, two versions compared, and a draft;
+the policies in force; and the tools of adapters, which all of these name.
 
 A draft is checked, expanded and published over `/v1` by the script of its page, signed by its author and a publisher.
 """
@@ -23,7 +24,8 @@ from contextos.server.control.packs import RefName
 from contextos.server.problems import not_found
 from contextos.server.shared.pages import LongCursor
 from contextos.service.acts import signer_elsewhere
-from contextos.service.operations.operation import Asked
+from contextos.service.operations.adapters import list_tools
+from contextos.service.operations.operation import READER_ROLES, Asked, Paged
 from contextos.service.operations.packs import PACK_READERS, unmatched_in
 from contextos.trust.approvals.acts import POLICY_ADMIN_ROLE, PUBLISHER_ROLE
 
@@ -141,6 +143,25 @@ async def get_policies_page(reader: PackReaderHere) -> Response:
         version=active.version,
         unmatched=await unmatched_in(asked),
         may_activate=POLICY_ADMIN_ROLE in reader.roles,
+    )
+
+
+@pack_page_routes.get("/adapters")
+async def get_adapters_page(reader: ConsoleReaderHere, cursor: LongCursor = "") -> Response:
+    """List the tools, those of one adapter together."""
+    require_role(reader.roles, *READER_ROLES)
+    asked = Asked(reader.app, reader.tenant_id, signer_elsewhere(reader.caller.subject))
+    page = await list_tools(asked, Paged(cursor=cursor))
+    adapters: dict[str, list[Any]] = {}
+    for tool in page.items:
+        adapters.setdefault(tool.adapter_id, []).append(tool)
+    return render_for(
+        reader,
+        "adapters.html",
+        adapters=adapters,
+        cursor=page.cursor,
+        begins=not cursor,
+        acts=lambda tool: acts_on("adapters.list", tool.to_json(), reader.roles),
     )
 
 

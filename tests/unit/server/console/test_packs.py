@@ -10,6 +10,7 @@ import pytest
 
 from contextos.server.console.packs import rule_lines
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, HttpFace
+from tests.unit.service.operations.test_adapters import TOOL, put_in_quarantine, tools
 from tests.unit.service.operations.test_packs import PACK, published
 
 
@@ -78,3 +79,24 @@ def test_another_tenant_has_no_page_of_an_artifact(face: HttpFace, path: str) ->
 @pytest.mark.parametrize("ref", ["nothing@1.0.0", "%2e%2e", "a" * 600, "%00"])
 def test_what_is_not_published_is_not_found(face: HttpFace, ref: str) -> None:
     assert face.page(f"/packs/{ref}", OPERATOR).status_code in (404, 422)
+
+
+def test_each_tool_has_a_row_with_its_definition(face: HttpFace) -> None:
+    page = html.unescape(face.page("/adapters", OPERATOR).text)
+    for name, tool in tools(face).items():
+        assert name in page
+        assert tool["adapter_digest"] in page
+        assert str(tool["definition"]["timeout_s"]) in page
+    assert f"of={TOOL}" not in page
+
+
+def test_a_tool_in_quarantine_has_a_link_that_ends_it(face: HttpFace) -> None:
+    key = put_in_quarantine(face)
+    assert f"/console/do/adapters.release?of={TOOL}" in face.page("/adapters", OPERATOR).text
+    form = html.unescape(face.page(f"/do/adapters.release?of={TOOL}", OPERATOR).text)
+    assert key in form
+    assert face.page("/do/adapters.release?of=adp_orders.nothing", OPERATOR).status_code == 404
+
+
+def test_who_has_no_role_for_it_has_no_page(face: HttpFace) -> None:
+    assert [face.page("/adapters", person).status_code for person in (REQUESTER, LEAD)] == [403, 403]

@@ -57,7 +57,9 @@ def routes_with_a_name(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | 
             if "{run}" in path:
                 stated = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
                 body = BODIES[stated["$ref"].rpartition("/")[2]] if stated else None
-                found.append((method.upper(), path, body))
+                asks = [one for one in operation.get("parameters", ()) if one["in"] == "query" and one["required"]]
+                query = "&".join(f"{one['name']}={{run}}" for one in asks)
+                found.append((method.upper(), f"{path}?{query}" if query else path, body))
     return found
 
 

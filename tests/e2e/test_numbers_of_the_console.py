@@ -215,6 +215,6 @@ def test_the_budget_of_a_run_is_the_sum_of_its_entries(face: HttpFace) -> None:
     assert int(used["max_tool_calls"]) == len(dispatched) > 0
     usage = face.send("GET", f"/v1/runs/{run}", by=OPERATOR).json()["record"]["budget_usage"]
     assert int(used["max_tool_calls"]) == usage["tool_calls"]
-    numbers = {int(number) for number in re.findall(r"entry (\d+)</small>", text)}
+    numbers = {int(number) for number in re.findall(r"entry (\d+)</a></small>", text)}
     assert numbers
     assert numbers <= {entry.seq for entry in entries}

@@ -13,7 +13,7 @@ from fastapi.responses import RedirectResponse
 from contextos.contracts.model import MAX_COUNT
 from contextos.server.access import require_role
 from contextos.server.console.reading import CONSOLE, ConsoleReaderHere, PageRoute, render_for
-from contextos.server.console.tables import pages_of
+from contextos.server.console.tables import forms_of, pages_of
 from contextos.server.operate.exports import MAX_UPLOADED_BYTES
 from contextos.server.operate.verifications import VerifiedRange, verify_range
 from contextos.server.operate.work import WorkHere
@@ -48,6 +48,7 @@ async def get_audit(reader: ConsoleReaderHere, cursor: LongCursor = "") -> Respo
         begins=not cursor,
         most_mb=MAX_UPLOADED_BYTES >> 20,
         operations=pages_of("audit", reader.roles),
+        forms=forms_of("audit", reader.roles),
     )
 
 

@@ -53,8 +53,8 @@ export async function send(path, body) {
   if (answer.ok && !/json(;|$)/.test(answer.headers.get("Content-Type"))) return answer.blob();
   const said = await answer.json();
   if (answer.ok) return said;
-  const parts = (said.errors ?? []).map((one) => `${one.pointer} ${one.detail}${one.remedy ? `; ${one.remedy}` : ""}`);
-  const detail = shownText([said.detail, ...parts.filter((one) => !one.includes(said.detail))].join(" · "));
+  const parts = (said.errors ?? []).filter((one) => !said.detail.includes(one.detail));
+  const detail = shownText([said.detail, ...parts.map((one) => `${one.pointer} ${one.detail}${one.remedy ? `; ${one.remedy}` : ""}`)].join(" · "));
   throw Object.assign(new Error(detail), { status: answer.status, unknown: answer.status >= 500, errors: said.errors ?? [] });
 }
 

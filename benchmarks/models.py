@@ -15,6 +15,7 @@ The last part makes very many calls in one process and looks at its memory.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import json
 import os
@@ -375,13 +376,24 @@ async def measure_agents(path: Path, port: int, rounds: int) -> None:
     note(f"agent of {AGENT_CALLS} calls, own model, p50", f"{median(ours[1:]):9.2f} ms")
 
 
-async def memory_by_shares(path: Path, port: int, calls: int) -> list[float]:
-    """Return the resident memory of this process after each share of so many calls; before them are half a share."""
+def kept_mb() -> float:
+    """Return the resident memory of this process in MB after glibc gave back the free parts of its heap."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+    return memory_mb(os.getpid())
+
+
+async def memory_by_shares(path: Path, port: int, calls: int) -> tuple[list[float], list[float]]:
+    """Return the resident memory of this process after each share of so many calls, and what is kept before and after.
+
+    One more share is the warm-up. With 100,000 calls it is 400 runs: after 256 every order was asked about once, and
+    the tables of the journal (`KEPT_BYTES`) are full.
+    """
     deployment, store = await model_runs.opened(path, port, "agent-0")
     of_a_run = min(50, calls // SHARES // AT_ONCE or 1)
-    share, found, number = max(calls // SHARES // (of_a_run * AT_ONCE), 1), list[float](), 0
-    for rounds in (max(share // 2, 1), *[share] * SHARES):
-        for _ in range(rounds):
+    share, found, kept, number = max(calls // SHARES // (of_a_run * AT_ONCE), 1), list[float](), list[float](), 0
+    for at in range(SHARES + 1):
+        for _ in range(share):
             await our_rate(deployment, number, of_a_run)
             number += AT_ONCE
             # What the watched store has seen is the benchmark's and not the runtime's.
@@ -389,18 +401,22 @@ async def memory_by_shares(path: Path, port: int, calls: int) -> list[float]:
             store.commits_us.clear()
         gc.collect()
         found.append(memory_mb(os.getpid()))
+        # Only before and after: it would change the shares between them.
+        if at in (0, SHARES):
+            kept.append(kept_mb())
     outside.close(deployment)
-    return found[1:]
+    return found[1:], kept
 
 
 def measure_memory(port: int, calls: int) -> None:
     """Measure memory in a new process, so that nothing else is in it."""
     command = [sys.executable, "-m", "benchmarks.models", "--memory", str(port), str(calls)]
     told = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True).stdout
-    found = json.loads(told)
+    found, kept = json.loads(told)
     report_bar(LABELS[5], max(found) / min(found), OF_MEMORY, "x")
     shares = ", ".join(f"{mb:.1f} at {100 * (at + 1) // SHARES} %" for at, mb in enumerate(found))
     note(f"MB of the process in {calls:,} calls", shares)
+    note("of them kept, before and after (`malloc_trim`)", f"{kept[0]:.1f}; {kept[1]:.1f}")
 
 
 def memory_of_this_process(port: int, calls: int) -> None:

@@ -115,7 +115,7 @@ def test_another_site_cannot_answer_with_the_cookie_of_a_person(face: HttpFace) 
     [asked] = waiting(face, "flow_csrf")
     csrf = re.search(r'data-csrf="([^"]+)"', face.page("/inbox").text)
     assert csrf is not None
-    cookie = {"Host": "127.0.0.1:8765", "Cookie": f"contextos-session={face.token(REQUESTER)}"}
+    cookie = {"Host": "127.0.0.1:8765", "Cookie": face.cookie(REQUESTER)}
     body = pick(face, asked, 1)
     for headers, status in (
         ({"Sec-Fetch-Site": "cross-site"}, 403),

@@ -84,8 +84,8 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 """A valid body of each model. `Signed<model>` has it too, with tokens."""
 FOR_ANY_CALLER = {"/v1/packs/compile", "/v1/slots/resolve", "/v1/slots/questions", "/v1/slots/questions/{selection}"}
-"""Routes that need no role, because they are about the caller. Those of a run are in `test_f45_http_tenants.py`, and the
-questions of flows in `tests/unit/service/test_slot_questions.py`.
+"""Routes that need no role, because they are about the caller. Those of a run are in `test_f45_http_tenants.py`.
+The questions of flows are in `tests/unit/service/test_slot_questions.py`.
 """
 QUERY = {"/v1/facts": "?subject=customer:cus_77"}
 """A query of each read that is refused without one."""

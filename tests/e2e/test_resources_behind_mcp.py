@@ -172,5 +172,5 @@ def test_only_the_listed_resources_are_read(tmp_path: Path) -> None:
 def test_a_group_without_a_list_is_no_adapter(tmp_path: Path) -> None:
     file = desk_file(tmp_path)
     file["definition"]["capabilities"][-1]["input_schema"]["properties"]["uri"] = {"type": "string"}
-    with pytest.raises((InvalidInput, InvalidEnvelope), match="no read of listed resources"):
+    with pytest.raises((InvalidInput, InvalidEnvelope), match="is not a read of listed resources"):
         adapter_of(file, tmp_path)
